@@ -1,0 +1,101 @@
+"""Memory Worth for LangChain and LangGraph: which memories to serve, learnt from how the runs went.
+
+Names are imported at their first use: `import langchain_memoryworth` loads neither FAISS nor LangChain.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from langchain_memoryworth.callbacks import USED_EVENT, MemoryWorthCallbackHandler
+    from langchain_memoryworth.credit import Shown, signed_outcome
+    from langchain_memoryworth.errors import MemoryWorthError
+    from langchain_memoryworth.evidence import Evidence, worth
+    from langchain_memoryworth.judges import (
+        Run,
+        evaluator,
+        exact_match,
+        exceptions_as_failure,
+        first_known,
+        keyword_match,
+        output_key,
+        tool_errors_as_failure,
+    )
+    from langchain_memoryworth.policy import Policy
+    from langchain_memoryworth.records import Health, Memory, Outcome, Status, Verdict
+    from langchain_memoryworth.retriever import MemoryWorthRetriever
+    from langchain_memoryworth.suppression import SuppressionFilter
+    from langchain_memoryworth.vectorstore import MemoryWorthStore
+
+_HOME = {
+    "USED_EVENT": "callbacks",
+    "Evidence": "evidence",
+    "Health": "records",
+    "Memory": "records",
+    "MemoryWorthCallbackHandler": "callbacks",
+    "MemoryWorthError": "errors",
+    "MemoryWorthRetriever": "retriever",
+    "MemoryWorthStore": "vectorstore",
+    "Outcome": "records",
+    "Policy": "policy",
+    "Run": "judges",
+    "Shown": "credit",
+    "Status": "records",
+    "SuppressionFilter": "suppression",
+    "Verdict": "records",
+    "evaluator": "judges",
+    "exact_match": "judges",
+    "exceptions_as_failure": "judges",
+    "first_known": "judges",
+    "keyword_match": "judges",
+    "output_key": "judges",
+    "signed_outcome": "credit",
+    "tool_errors_as_failure": "judges",
+    "worth": "evidence",
+}
+
+__all__ = [
+    "USED_EVENT",
+    "Evidence",
+    "Health",
+    "Memory",
+    "MemoryWorthCallbackHandler",
+    "MemoryWorthError",
+    "MemoryWorthRetriever",
+    "MemoryWorthStore",
+    "Outcome",
+    "Policy",
+    "Run",
+    "Shown",
+    "Status",
+    "SuppressionFilter",
+    "Verdict",
+    "__version__",
+    "evaluator",
+    "exact_match",
+    "exceptions_as_failure",
+    "first_known",
+    "keyword_match",
+    "output_key",
+    "signed_outcome",
+    "tool_errors_as_failure",
+    "worth",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("langchain-memoryworth")
+    if name in _HOME:
+        value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

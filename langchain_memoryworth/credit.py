@@ -1,0 +1,265 @@
+"""Credit: how one outcome is shared among the memories that were shown.
+
+Pure functions of (what was shown, what happened, the rule). An episode's weights are integers that sum to exactly
+one unit, so that taking an outcome back leaves the counters bit for bit as they were.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from numbers import Real
+from typing import Literal
+
+import numpy as np
+
+from langchain_memoryworth.errors import InvalidCreditError, InvalidOutcomeError
+from langchain_memoryworth.evidence import UNIT, Evidence, squared_weight
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a credit rule sees of one memory in one episode.
+
+    Attributes:
+        memory_id: Id of the memory.
+        rank: First rank in the run, 0 is the best.
+        similarity: Highest cosine in the run, in [-1, 1], or None if the source gave none.
+        age: Time from adding the memory to showing it.
+    """
+
+    memory_id: str
+    rank: int
+    similarity: float | None
+    age: timedelta
+
+
+CreditFunction = Callable[[Sequence[Shown]], Sequence[float]]
+"""A rule of the user: the shown memories in, one non-negative weight each out, on any scale."""
+
+CreditName = Literal["uniform", "similarity", "similarity_recency"]
+"""The rules of the paper's section 3.3: 1/k; proportional to the similarity; the same times recency."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """The part of one outcome that goes to one memory, in units of 2**-32.
+
+    Attributes:
+        weight: w, the memory's share of the episode.
+        positive: w * reward.
+        size: min(1, k*w), the memory's part of the evidence size.
+    """
+
+    weight: int = 0
+    positive: int = 0
+    size: int = 0
+
+    @property
+    def evidence(self) -> Evidence:
+        """The same as an addend of the memory's counters."""
+        if not self.size:
+            return Evidence()
+        return Evidence(
+            positive=self.positive,
+            negative=self.weight - self.positive,
+            size=self.size,
+            squared=squared_weight(self.weight),
+            retrievals=1,
+        )
+
+
+def reward_of(outcome: bool | float) -> float:
+    """Check an outcome and give it as a reward.
+
+    Args:
+        outcome: True or False, or a reward in [0, 1].
+
+    Raises:
+        InvalidOutcomeError: For anything else: "INCORRECT" must never become a success.
+
+    Examples:
+        >>> reward_of(True), reward_of(0.25)
+        (1.0, 0.25)
+    """
+    if isinstance(outcome, (Real, np.bool_)):
+        reward = float(outcome)
+        if 0.0 <= reward <= 1.0:  # False for NaN
+            return reward
+    raise InvalidOutcomeError(
+        f"{outcome!r} is no outcome: give True or False, or a reward in [0, 1] "
+        "(for the paper's +1/-1 use signed_outcome)",
+        value=outcome,
+    )
+
+
+def signed_outcome(y: float) -> bool:
+    """The paper's outcome y in {+1, -1} as success or failure.
+
+    Raises:
+        InvalidOutcomeError: If `y` is neither.
+
+    References:
+        When to Forget, section 3.1 and assumption (A4).
+
+    Examples:
+        >>> signed_outcome(-1)
+        False
+    """
+    if isinstance(y, Real) and not isinstance(y, bool) and y in (1, -1):
+        return bool(y > 0)
+    raise InvalidOutcomeError(f"{y!r} is no signed outcome: give +1 or -1", value=y)
+
+
+def scores(
+    shown: Sequence[Shown], rule: CreditName | CreditFunction, half_life: timedelta | None
+) -> list[float]:
+    """The raw score of each shown memory under a rule, non-negative, on any scale.
+
+    Negative similarities count as 0. If a similarity is not known, or not finite, the whole episode falls back to
+    uniform: a guess for one memory would move credit to or from all the others.
+
+    Raises:
+        InvalidCreditError: If a user's function gives a wrong number of weights, a negative or a non-finite one.
+
+    References:
+        When to Forget, section 3.3.
+    """
+    if callable(rule):
+        return _checked(rule, shown)
+    if rule == "uniform":
+        return [1.0] * len(shown)
+    known = [
+        m.similarity for m in shown if m.similarity is not None and math.isfinite(m.similarity)
+    ]
+    if len(known) < len(shown):
+        return [1.0] * len(shown)
+    positive = [max(0.0, s) for s in known]
+    if rule == "similarity_recency" and half_life is not None:
+        return [
+            s * 0.5 ** max(0.0, m.age / half_life) for s, m in zip(positive, shown, strict=True)
+        ]
+    return positive
+
+
+def _checked(rule: CreditFunction, shown: Sequence[Shown]) -> list[float]:
+    given = list(rule(shown))
+    if len(given) != len(shown):
+        raise InvalidCreditError(
+            f"the credit rule gave {len(given)} weights for {len(shown)} memories; give one for each",
+            value=given,
+        )
+    weights = [float(w) for w in given]
+    if not all(math.isfinite(w) and w >= 0 for w in weights):
+        raise InvalidCreditError(
+            f"the credit rule gave {weights}; weights must be finite and not negative", value=given
+        )
+    return weights
+
+
+def normalised(raw: Sequence[float], w_min: float) -> list[float]:
+    """Scores as weights that sum to 1, none below the floor of assumption (A5).
+
+    With `f = min(w_min, 1/k)` and `w` the normalised scores: `w' = f + (1 - k f) w`. All-zero scores give 1/k, and
+    so does any k above 1/w_min.
+
+    Args:
+        raw: Non-negative scores of the k shown memories, on any scale.
+        w_min: The floor, in [0, 1].
+
+    References:
+        When to Forget, section 3.1 (weights sum to 1) and assumption (A5).
+
+    Examples:
+        >>> normalised([3.0, 1.0], 0.0)
+        [0.75, 0.25]
+        >>> normalised([0.0, 0.0], 0.01)
+        [0.5, 0.5]
+        >>> [round(w, 4) for w in normalised([1.0, 0.0, 0.0, 0.0], 0.01)]
+        [0.97, 0.01, 0.01, 0.01]
+    """
+    k = len(raw)
+    top = max(raw, default=0.0)
+    if top <= 0.0:
+        return [1.0 / k] * k
+    scaled = [s / top for s in raw]  # first, or the sum of very large scores would overflow
+    total = sum(scaled)
+    floor = min(w_min, 1.0 / k)
+    return [floor + (1.0 - k * floor) * (s / total) for s in scaled]
+
+
+def to_units(weights: Sequence[float]) -> list[int]:
+    """Weights that sum to 1 as integers that sum to exactly one unit, by largest remainder.
+
+    Examples:
+        >>> units = to_units([1 / 3] * 3)
+        >>> sum(units) == UNIT, max(units) - min(units)
+        (True, 1)
+    """
+    exact = [w * UNIT for w in weights]
+    units = [int(x) for x in exact]
+    missing = UNIT - sum(units)
+    if missing:
+        order = sorted(range(len(units)), key=lambda i: (units[i] - exact[i], i))
+        step = 1 if missing > 0 else -1
+        for n in range(abs(missing)):  # fewer than k: each rounding lost less than one unit
+            units[order[n % len(order)]] += step
+    return units
+
+
+def settle(
+    shown: Sequence[Shown],
+    reward: float | None,
+    used: Collection[str] | None = None,
+    *,
+    rule: CreditName | CreditFunction = "uniform",
+    w_min: float = 0.01,
+    half_life: timedelta | None = None,
+) -> list[Credit]:
+    """Share one outcome among the memories that were shown.
+
+    Args:
+        shown: The distinct memories shown in the episode.
+        reward: In [0, 1], or None if nothing is known: then nobody gets anything.
+        used: Ids of the memories that the result was made from. They share the weight above the floor whatever the
+            rule: `(1 - (k-u) f) / u` each, the others `f`. An empty collection says that the result was made from
+            none of them: then nobody gets anything. None: not known, the rule decides.
+        rule: A name from section 3.3 of the paper, or a function.
+        w_min: Floor of the weights, assumption (A5).
+        half_life: Of the recency factor in "similarity_recency".
+
+    Returns:
+        One credit per shown memory, in the same order.
+
+    References:
+        When to Forget, sections 3.1 to 3.3, eq. (2) and (3).
+
+    Examples:
+        >>> day = timedelta(days=1)
+        >>> pair = [Shown("a", 0, 0.9, day), Shown("b", 1, 0.3, day)]
+        >>> [c.evidence.hits_positive for c in settle(pair, 1.0)]
+        [0.5, 0.5]
+        >>> [round(c.weight / UNIT, 4) for c in settle(pair, 1.0, used=["b"])]
+        [0.01, 0.99]
+    """
+    if reward is None or not shown:
+        return [Credit()] * len(shown)
+    if used is None:
+        raw = scores(shown, rule, half_life)
+    else:
+        raw = [float(m.memory_id in used) for m in shown]
+        if not any(raw):
+            return [Credit()] * len(shown)
+    weights = normalised(raw, w_min)
+    k = len(shown)
+    return [
+        Credit(
+            weight=units,
+            positive=round(units * reward),
+            # From the weight before rounding: k * (1/k) is one retrieval, not one minus 2**-32.
+            size=round(min(1.0, k * weight) * UNIT),
+        )
+        for weight, units in zip(weights, to_units(weights), strict=True)
+    ]

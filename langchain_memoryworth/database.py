@@ -1,0 +1,251 @@
+"""The database: the engine, transactions, the schema version, and errors in our own words. No table is read here."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, Literal
+
+from sqlalchemy import (
+    Connection,
+    CursorResult,
+    Dialect,
+    Engine,
+    create_engine,
+    event,
+    inspect,
+    make_url,
+    text,
+)
+from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import StaticPool
+
+from langchain_memoryworth import errors
+from langchain_memoryworth.schema import MIGRATIONS
+
+Durability = Literal["normal", "full"]
+"""`normal`: a crash of the process loses nothing. `full`: nor does a power failure."""
+
+BUSY_TIMEOUT_S = 30
+"""SQLite's busy handler is not fair; with four hot writers the longest wait seen was 3 s."""
+
+
+class Statement:
+    """One SQL text with `:name` parameters, compiled once per dialect.
+
+    SQLAlchemy's own execution costs about as much as the statement; sending the compiled text costs next to nothing.
+    """
+
+    __slots__ = ("_compiled", "sql")
+
+    def __init__(self, sql: str) -> None:
+        self.sql = sql
+        self._compiled: dict[str, str] = {}
+
+    def on(self, dialect: Dialect) -> str:
+        """The text in the paramstyle of the dialect."""
+        compiled = self._compiled.get(dialect.name)
+        if compiled is None:
+            compiled = self._compiled[dialect.name] = str(text(self.sql).compile(dialect=dialect))
+        return compiled
+
+
+class Session:
+    """One connection inside a transaction."""
+
+    __slots__ = ("connection",)
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def run(
+        self, statement: Statement, parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] = ()
+    ) -> CursorResult[Any]:
+        """Run a statement once, or once per mapping."""
+        sql = statement.on(self.connection.dialect)
+        return self.connection.exec_driver_sql(sql, parameters or None)
+
+    def rows(self, statement: Statement, **parameters: Any) -> Sequence[Any]:
+        """All rows of a query."""
+        return self.run(statement, parameters).fetchall()
+
+    def row(self, statement: Statement, **parameters: Any) -> Any:
+        """The first row of a query, or None."""
+        return self.run(statement, parameters).fetchone()
+
+    def number(self, statement: Statement, **parameters: Any) -> int:
+        """The only value of a query, 0 if there is none."""
+        row = self.row(statement, **parameters)
+        return int(row[0]) if row is not None and row[0] is not None else 0
+
+
+class Database:
+    """An engine with the schema in place.
+
+    Args:
+        url: SQLAlchemy URL; `sqlite://` is a database in memory.
+        durability: What a power failure may cost, see `Durability`.
+
+    Raises:
+        StorageError: If the database cannot be used, see the subclasses.
+    """
+
+    def __init__(self, url: str, *, durability: Durability = "normal") -> None:
+        if durability not in ("normal", "full"):
+            raise errors.InvalidInputError(
+                f"durability={durability!r}; give 'normal' or 'full'", value=durability
+            )
+        self.durability = durability
+        self._lock = threading.RLock()
+        self.engine = self._connectable(url)
+        self.name = self.engine.url.render_as_string(hide_password=True)
+        self._migrate()
+
+    def _connectable(self, url: str) -> Engine:
+        try:
+            parsed = make_url(url)
+            arguments: dict[str, Any] = {}
+            if parsed.get_backend_name() == "sqlite":
+                arguments = {
+                    "paramstyle": "named",
+                    "connect_args": {"check_same_thread": False, "timeout": BUSY_TIMEOUT_S},
+                }
+                if not parsed.database or parsed.database == ":memory:":
+                    arguments["poolclass"] = StaticPool
+            engine = create_engine(parsed, **arguments)
+        except (ArgumentError, NoSuchModuleError) as error:
+            raise errors.InvalidInputError(
+                f"{url!r} is no database URL ({error}); give sqlite:///memories.db or sqlite://",
+                value=url,
+            ) from error
+        if engine.dialect.name == "sqlite":
+            event.listen(engine, "connect", self._on_sqlite_connect)
+        return engine
+
+    def _on_sqlite_connect(self, connection: Any, _record: object) -> None:
+        connection.isolation_level = None  # transactions are begun below, not guessed by the driver
+        cursor = connection.cursor()
+        if not cursor.execute("PRAGMA schema_version").fetchone()[0]:
+            cursor.execute(
+                "PRAGMA page_size=16384"
+            )  # vectors of 1.5 kB: a fifth less file than 4 kB
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute(f"PRAGMA synchronous={self.durability.upper()}")
+        cursor.close()
+
+    @cached_property
+    def shared_connection(self) -> bool:
+        """Whether all threads share one connection, as they must with SQLite in memory."""
+        return isinstance(self.engine.pool, StaticPool)
+
+    # -- transactions -----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """A transaction that writes; all of it is committed, or nothing.
+
+        Writers of this process queue here and not at SQLite's lock, whose waiters starve.
+        """
+        with self._lock, self._translated(), self.engine.connect() as connection:
+            if connection.dialect.name == "sqlite":
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            try:
+                yield Session(connection)
+            except BaseException:
+                self._end(connection, "ROLLBACK")
+                raise
+            self._end(connection, "COMMIT")
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """A transaction that reads one state of the database throughout."""
+        if self.shared_connection:
+            with self._lock, self._translated(), self.engine.connect() as connection:
+                yield Session(connection)
+            return
+        with self._translated(), self.engine.connect() as connection:
+            if connection.dialect.name == "sqlite":
+                connection.exec_driver_sql("BEGIN")
+            try:
+                yield Session(connection)
+            finally:
+                self._end(connection, "ROLLBACK")
+
+    @staticmethod
+    def _end(connection: Connection, how: Literal["COMMIT", "ROLLBACK"]) -> None:
+        raw: Any = connection.connection.driver_connection
+        if raw is None:
+            return
+        if connection.dialect.name != "sqlite":
+            (connection.commit if how == "COMMIT" else connection.rollback)()
+        elif raw.in_transaction:
+            connection.exec_driver_sql(how)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (DatabaseError, sqlite3.DatabaseError) as error:
+            raise self._in_our_words(getattr(error, "orig", None) or error) from error
+        except SQLAlchemyError as error:
+            raise errors.StorageError(f"{self._where()}: {error}") from error
+
+    def _where(self) -> str:
+        return getattr(self, "name", None) or "the database"
+
+    def _in_our_words(self, error: BaseException) -> errors.StorageError:
+        code = getattr(error, "sqlite_errorname", "") or ""
+        where = self._where()
+        for prefix, kind, remedy in _SQLITE_ERRORS:
+            if code.startswith(prefix):
+                return kind(f"{where}: {error}; {remedy}")
+        return errors.StorageError(f"{where}: {error}")
+
+    # -- schema -----------------------------------------------------------------------------------------------
+
+    def _migrate(self) -> None:
+        with self.read() as session:
+            found = self._schema_version(session)
+        if found > len(MIGRATIONS):
+            raise errors.SchemaVersionError(found, len(MIGRATIONS))
+        if found == len(MIGRATIONS):
+            return
+        with self.write() as session:
+            found = self._schema_version(session)  # another process may have been first
+            for migrate in MIGRATIONS[found:]:
+                migrate(session.connection)
+            session.run(_SET_VERSION, {"version": str(len(MIGRATIONS))})
+
+    def _schema_version(self, session: Session) -> int:
+        tables = set(inspect(session.connection).get_table_names())
+        if not tables:
+            return 0
+        if not {"meta", "memories", "exposures"} <= tables:
+            raise errors.ForeignStorageError(
+                f"{self.name} holds other tables ({', '.join(sorted(tables)[:5])}) and is no memory "
+                "store; give a file of its own"
+            )
+        return session.number(_GET_VERSION)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.engine.dispose()
+
+
+_GET_VERSION = Statement("SELECT value FROM meta WHERE key = 'schema_version'")
+_SET_VERSION = Statement(
+    "INSERT INTO meta (key, value) VALUES ('schema_version', :version) "
+    "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+)
+_SQLITE_ERRORS: tuple[tuple[str, type[errors.StorageError], str], ...] = (
+    ("SQLITE_FULL", errors.StorageFullError, "free some space; nothing of this write was kept"),
+    ("SQLITE_READONLY", errors.StorageReadOnlyError, "open it where it can be written"),
+    ("SQLITE_BUSY", errors.StorageBusyError, "another process holds it; try again"),
+    ("SQLITE_LOCKED", errors.StorageBusyError, "another connection holds it; try again"),
+    ("SQLITE_NOTADB", errors.CorruptStorageError, "this is no SQLite file"),
+    ("SQLITE_CORRUPT", errors.CorruptStorageError, "the file is damaged; restore a copy"),
+    ("SQLITE_CANTOPEN", errors.StorageError, "check that the folder exists and may be written"),
+)

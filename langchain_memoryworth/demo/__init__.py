@@ -1,0 +1,1 @@
+"""A demo on real input: API recipes, some broken by library upgrades, and a sandbox to run them."""

@@ -1,0 +1,489 @@
+"""The use cases: store a memory, recall, record what happened, restore, pin. No SQL and no formula.
+
+Everything an adapter does goes through here, so that a rule holds whichever door the call came in by.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.runnables import run_in_executor
+from numpy.typing import ArrayLike, NDArray
+
+from langchain_memoryworth.credit import reward_of
+from langchain_memoryworth.database import Database, Durability
+from langchain_memoryworth.errors import InvalidInputError, InvalidVectorError, StoreClosedError
+from langchain_memoryworth.governance import Governance
+from langchain_memoryworth.index import Kind
+from langchain_memoryworth.ledger import Exposure, Ledger
+from langchain_memoryworth.losses import Losses
+from langchain_memoryworth.memories import Memories, NewMemory, Text
+from langchain_memoryworth.outbox import Outbox
+from langchain_memoryworth.policy import Policy
+from langchain_memoryworth.recall import Query, Recall, Selected
+from langchain_memoryworth.records import (
+    EpisodeKey,
+    EpisodeRecord,
+    Health,
+    HeldBack,
+    Hit,
+    Memory,
+    Namespace,
+    Outcome,
+    SearchExplanation,
+    Status,
+    namespace_key,
+)
+from langchain_memoryworth.replica import Replica
+from langchain_memoryworth.runs import Root, Runs
+from langchain_memoryworth.settings import Settings, check_dimension
+
+
+class Governor:
+    """One open store, without an interface of LangChain around it.
+
+    Thread-safe. Several governors, in this process or others, may work on one database.
+
+    Args:
+        url: SQLAlchemy URL of the database.
+        embedding: Turns texts and queries into vectors.
+        embedding_name: What to call the model when checking that a store is not mixed from two.
+        policy: Thresholds; None means those stored in the database, or the default ones.
+        namespace: Where memories go and are looked for unless a call says otherwise.
+        index: `flat` is exact, `hnsw` approximate.
+        durability: See `Durability`.
+        clock: Unix time in seconds.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        embedding: Embeddings,
+        *,
+        embedding_name: str,
+        policy: Policy | None = None,
+        namespace: Namespace = (),
+        index: Kind = "flat",
+        durability: Durability = "normal",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if index not in ("flat", "hnsw"):
+            raise InvalidInputError(f"index={index!r}; give 'flat' or 'hnsw'", value=index)
+        self.embedding = embedding
+        self.embedding_name = embedding_name
+        self.namespace = namespace
+        self.runs = Runs()
+        self.losses = Losses()
+        self.outbox = Outbox()
+        self._clock = clock
+        self._database = Database(url, durability=durability)
+        self._settings = Settings(self._database)
+        self._memories = Memories(self._database)
+        self._ledger = Ledger(self._database)
+        self._governance = Governance(self._database)
+        self._replica = Replica(self._database, self._memories, index)
+        self._recall = Recall(self._database, self._memories)
+        self._closed = False
+        self._settings.check_name(embedding_name)
+        self.policy = self._settings.adopt(policy, clock())
+        self._dimension = self._settings.dimension()
+
+    @property
+    def url(self) -> str:
+        """Where the database is, without a password."""
+        return self._database.name
+
+    def close(self) -> None:
+        """Finish what is queued and close the database; a second call does nothing."""
+        if not self._closed:
+            self.outbox.close()
+            self._closed = True
+            self._database.close()
+
+    def _ready(self) -> None:
+        """Before any use: everything put in earlier is done."""
+        if self._closed:
+            raise StoreClosedError(f"the store on {self.url} is closed; open it again")
+        self.outbox.drain()
+
+    def _refresh(self) -> None:
+        self._ready()
+        if self._replica.refresh():
+            with self.losses.guard("a policy that another process set"):
+                self.policy = self._settings.in_force(self.policy)
+            self._replica.forget()
+        if self._dimension is None:
+            self._dimension = self._settings.dimension()
+
+    # -- memories ---------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        texts: Sequence[str],
+        vectors: ArrayLike,
+        metadatas: Sequence[Mapping[str, Any]],
+        ids: Sequence[str | None],
+        namespace: Namespace | None = None,
+    ) -> list[str]:
+        """Store memories, or update those with the same ids.
+
+        Args:
+            texts: n texts.
+            vectors: Shape (n, d), any length; they are normalised.
+            metadatas: n mappings that JSON can hold.
+            ids: n ids; None means a hash of namespace and text, so that a duplicate does not split its evidence.
+            namespace: None means the store's own.
+
+        Returns:
+            The n ids.
+        """
+        self._ready()
+        namespace = self.namespace if namespace is None else namespace
+        if not texts:
+            return []
+        matrix = unit_rows(vectors)
+        if self._dimension is not None:
+            check_dimension(matrix.shape[1], self._dimension)
+        given = [
+            _content_id(namespace, t) if i is None else i for i, t in zip(ids, texts, strict=True)
+        ]
+        new = [NewMemory(*row) for row in zip(given, texts, metadatas, matrix, strict=True)]
+        self._settings.check_embedding(self.embedding_name, matrix.shape[1])
+        self._memories.add(namespace, new, self._clock())
+        return given
+
+    def retire(self, ids: Sequence[str] | None, namespace: Namespace | None = None) -> int:
+        """Take memories out of service, None for all of the namespace; returns how many were there."""
+        self._ready()
+        return self._memories.retire(self._in(namespace), ids, self._clock())
+
+    def get(self, ids: Sequence[str], namespace: Namespace | None = None) -> dict[str, Memory]:
+        """Memories by id; unknown ids are left out."""
+        self._refresh()
+        return self._memories.get(self._in(namespace), ids, self.policy)
+
+    def memory(self, memory_id: str, namespace: Namespace | None = None) -> Memory:
+        """One memory.
+
+        Raises:
+            MemoryNotFoundError: If there is none by that id.
+        """
+        self._refresh()
+        return self._memories.one(self._in(namespace), memory_id, self.policy)
+
+    def with_status(self, status: Status, namespace: Namespace | None = None) -> list[Memory]:
+        """All memories of one status, oldest first."""
+        self._refresh()
+        return self._memories.with_status(self._in(namespace), status, self.policy)
+
+    def _in(self, namespace: Namespace | None) -> Namespace:
+        return self.namespace if namespace is None else namespace
+
+    # -- recall -----------------------------------------------------------------------------------------------
+
+    def recall(self, query: str, k: int, **options: Any) -> list[Hit]:
+        """`recall_by_vector` of a text."""
+        return self.recall_by_vector(self.embedding.embed_query(query), k, **options)
+
+    async def arecall(self, query: str, k: int, **options: Any) -> list[Hit]:
+        """`recall` that awaits the embedding and searches off the event loop."""
+        vector = await self.embedding.aembed_query(query)
+        return await run_in_executor(None, self.recall_by_vector, vector, k, **options)
+
+    def recall_by_vector(
+        self,
+        vector: ArrayLike,
+        k: int,
+        *,
+        namespace: Namespace | None = None,
+        run_id: UUID | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        track: bool = True,
+        **options: Any,
+    ) -> list[Hit]:
+        """The memories to put in front of a model, written down for the run that asks.
+
+        Args:
+            vector: Shape (d,).
+            k: At least 1.
+            namespace: None means the store's own.
+            run_id: The run that asks, as its callbacks name it; None means the one this code is called in.
+            metadata: Of that run; `episode_id` in it names the episode.
+            track: False for looking without showing: nothing is written down and nothing explored.
+            **options: As in `recall.Query`: rank, filter, min_similarity, diversity, fetch_k.
+
+        Returns:
+            At most k hits, best first; k of them whenever k may be served.
+        """
+        self._refresh()
+        root = self.runs.root(run_id) if track else None
+        episode = self.runs.episode(run_id, metadata) if track else None
+        query = self._query(vector, k, None if episode is None else episode.id, options)
+        chosen = self._select(self._in(namespace), query)
+        texts = self._deliver(chosen, episode, root)
+        if track and episode is None:
+            self.losses.unknown_run()
+        return _hits(chosen, texts)
+
+    def explain_search(
+        self, query: str, k: int, *, namespace: Namespace | None = None, **options: Any
+    ) -> SearchExplanation:
+        """What a query would get now, and what is held back from it; nothing is written down."""
+        vector = self.embedding.embed_query(query)
+        self._refresh()
+        namespace = self._in(namespace)
+        if self._dimension is None:
+            return SearchExplanation((), ())
+        asked = self._query(vector, k, None, options)
+        space = self._replica.space(namespace, self._dimension, self.policy, self._clock())
+        chosen = self._recall.select(space, asked, self.policy, self._clock())
+        held = self._recall.held_back(space, asked, self.policy, chosen, self._clock())
+        with self._database.read() as session:
+            texts = self._memories.texts(session, [s.seq for s in (*chosen, *held)])
+        known = self._memories.get(namespace, [t.id for t in texts.values()], self.policy)
+        return SearchExplanation(
+            tuple(_hits(chosen, texts)),
+            tuple(
+                self._held_back(hit, known[hit.id])
+                for hit in _hits(held, texts)
+                if hit.id in known  # not if it was deleted meanwhile
+            ),
+        )
+
+    def _held_back(self, hit: Hit, memory: Memory) -> HeldBack:
+        e = memory.evidence
+        reason = (
+            f"suppressed: worth {e.worth:.2f} over {e.effective_size:g} retrievals, "
+            f"below theta_low {self.policy.theta_low:g}"
+        )
+        return HeldBack(hit.id, hit.text, hit.similarity, hit.score, e, reason)
+
+    def _query(
+        self, vector: ArrayLike, k: int, episode_id: str | None, options: Mapping[str, Any]
+    ) -> Query:
+        if not isinstance(k, int) or k < 1:
+            raise InvalidInputError(f"k={k!r}; give a whole number of at least 1", value=k)
+        unit = unit_rows(vector)[0]
+        if self._dimension is not None:
+            check_dimension(len(unit), self._dimension)
+        rank = options.get("rank")
+        if rank is not None:
+            options = {**options, "rank": self.policy.with_rank(rank).rank}
+        return Query(unit, k, episode_id=episode_id, **options)
+
+    def _select(self, namespace: Namespace, query: Query) -> list[Selected]:
+        if self._dimension is None:
+            return []
+        now = self._clock()
+        space = self._replica.space(namespace, self._dimension, self.policy, now)
+        return self._recall.select(space, query, self.policy, now)
+
+    def _deliver(
+        self, chosen: Sequence[Selected], episode: EpisodeKey | None, root: Root | None
+    ) -> dict[int, Text]:
+        """The texts of what was chosen, and in the same transaction the record that they are shown."""
+        seqs = [c.seq for c in chosen]
+        if episode is not None and chosen:
+            exposures = [
+                Exposure(c.seq, rank, c.similarity, c.arm, c.propensity)
+                for rank, c in enumerate(chosen)
+            ]
+            with self.losses.guard("what a run retrieved"), self._database.write() as session:
+                texts = self._memories.texts(session, seqs)
+                self._ledger.expose(session, episode, exposures, self.policy, self._clock())
+            if root is not None:
+                root.exposed.update(t.id for t in texts.values())
+            return texts
+        with self._database.read() as session:
+            return self._memories.texts(session, seqs)
+
+    # -- runs -------------------------------------------------------------------------------------------------
+
+    def expose_documents(
+        self, episode: EpisodeKey, documents: Iterable[Document], root: Root | None = None
+    ) -> None:
+        """Write down documents of another retriever, those of them that are memories of this store."""
+        self._ready()
+        ranked = {d.id: rank for rank, d in enumerate(documents) if d.id is not None}
+        with self._database.write() as session:
+            found = self._memories.locate(session, list(ranked), self.namespace)
+            if not found:
+                return
+            exposures = [Exposure(seq, ranked[id_], None) for id_, seq in found.items()]
+            self._ledger.expose(session, episode, exposures, self.policy, self._clock())
+        if root is not None:
+            root.exposed.update(found)
+
+    def hide(self, episode_id: str, ids: Iterable[str]) -> int:
+        """Take back that memories were shown in an episode; returns how many it changed."""
+        self._ready()
+        wanted = set(ids)
+        seqs = [s for s, id_ in self._ledger.shown(episode_id).items() if id_ in wanted]
+        return self._ledger.hide(episode_id, seqs, self.policy, self._clock()) if seqs else 0
+
+    def mark_used(self, episode_id: str, ids: Iterable[str]) -> None:
+        """Write down which memories a run says that it used."""
+        self._ready()
+        self._ledger.mark_used(episode_id, ids, self.policy, self._clock())
+
+    def record_outcome(
+        self,
+        run_id: str,
+        outcome: bool | float | Outcome | None,
+        *,
+        source: str,
+        source_id: str = "",
+        used: Iterable[str] | None = None,
+    ) -> bool:
+        """Write down what happened in a run, None to withdraw it; False if that was known already.
+
+        Raises:
+            InvalidOutcomeError: If the outcome is no bool and no reward in [0, 1].
+            UnknownRunError: If no episode has that id.
+            InvalidInputError: If `used` names a memory that was not retrieved in the run.
+        """
+        self._ready()
+        if isinstance(outcome, Outcome):
+            used = outcome.used if used is None else used
+            outcome = outcome.reward
+        _check_source(source, source_id)
+        checked = (
+            None
+            if outcome is None
+            else Outcome(reward_of(outcome), None if used is None else tuple(used))
+        )
+        return self._ledger.record(
+            str(run_id),
+            checked,
+            source=source,
+            source_id=source_id,
+            policy=self.policy,
+            now=self._clock(),
+        )
+
+    def episode(self, run_id: str) -> EpisodeRecord:
+        """One run with its exposures and outcomes.
+
+        Raises:
+            UnknownRunError: If no episode has that id.
+        """
+        self._ready()
+        return self._ledger.episode(str(run_id))
+
+    def pending(self, limit: int) -> list[EpisodeRecord]:
+        """Runs that still wait for an outcome, oldest first."""
+        self._ready()
+        return self._ledger.open_episodes(self._pending_since(), limit)
+
+    def _pending_since(self) -> float:
+        return self._clock() - self.policy.pending_age.total_seconds()
+
+    # -- governance -------------------------------------------------------------------------------------------
+
+    def restore(
+        self, ids: Sequence[str], *, actor: str, reason: str, namespace: Namespace | None = None
+    ) -> None:
+        """Serve memories again; only what happens from now on can suppress them again."""
+        self._ready()
+        self._governance.restore(self._in(namespace), ids, actor, reason, self._clock())
+
+    def pin(
+        self, ids: Sequence[str], *, actor: str, reason: str, namespace: Namespace | None = None
+    ) -> None:
+        """Never hold memories back, whatever the evidence says."""
+        self._ready()
+        self._governance.pin(self._in(namespace), ids, actor, reason, self._clock())
+
+    def unpin(
+        self, ids: Sequence[str], *, actor: str, reason: str, namespace: Namespace | None = None
+    ) -> None:
+        """Leave memories to the policy again."""
+        self._ready()
+        self._governance.unpin(self._in(namespace), ids, actor, reason, self.policy, self._clock())
+
+    def health(self) -> Health:
+        """Counts of the database, and what could not be recorded since this governor was opened."""
+        self._refresh()
+        by_status = self._governance.counts()
+        episodes, pending, expired = self._ledger.counts(self._pending_since())
+        return Health(
+            memories=sum(by_status.values()),
+            suppressed=by_status.get(Status.SUPPRESSED, 0),
+            pinned=by_status.get(Status.PINNED, 0),
+            episodes=episodes,
+            pending=pending,
+            expired=expired,
+            unattributed=self.losses.unattributed,
+            failures=self.losses.failures,
+            last_failure=self.losses.last,
+        )
+
+
+def governor_of(store: Any) -> Governor:
+    """The governor behind whatever a user calls the store.
+
+    Raises:
+        InvalidInputError: If there is none.
+    """
+    governor = store if isinstance(store, Governor) else getattr(store, "governor", None)
+    if not isinstance(governor, Governor):
+        raise InvalidInputError(f"{store!r} is no store; give a MemoryWorthStore", value=store)
+    return governor
+
+
+def unit_rows(vectors: ArrayLike) -> NDArray[np.float32]:
+    """Vectors as float32 rows of unit length, shape (n, d); a zero vector stays zero and is near to nothing.
+
+    Raises:
+        InvalidVectorError: If they are no matrix, or not finite.
+    """
+    try:
+        matrix: NDArray[np.float32] = np.array(vectors, dtype=np.float32, ndmin=2)
+    except (TypeError, ValueError) as error:
+        raise InvalidVectorError(
+            f"the vectors are no matrix of numbers ({error}); give n rows of equal length"
+        ) from error
+    if matrix.ndim != 2 or not matrix.shape[1]:
+        raise InvalidVectorError(f"vectors have shape {matrix.shape}; give (n, d)", value=vectors)
+    if not np.isfinite(matrix).all():
+        row = int(np.flatnonzero(~np.isfinite(matrix).all(axis=1))[0])
+        raise InvalidVectorError(f"vector {row} is not finite; check the embedding model")
+    lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
+    return np.asarray(matrix / np.where(lengths > 0, lengths, 1.0), dtype=np.float32)
+
+
+def _content_id(namespace: Namespace, text: str) -> str:
+    whole = f"{namespace_key(namespace)}\n{text}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(whole, digest_size=16).hexdigest()
+
+
+def _check_source(source: str, source_id: str) -> None:
+    if not isinstance(source, str) or not source or not isinstance(source_id, str):
+        raise InvalidInputError(
+            f"source={source!r}, source_id={source_id!r}; give a name such as 'user', and a text",
+            value=source,
+        )
+
+
+def _hits(chosen: Sequence[Selected], texts: Mapping[int, Text]) -> list[Hit]:
+    return [
+        Hit(
+            id=texts[c.seq].id,
+            seq=c.seq,
+            text=texts[c.seq].text,
+            metadata=texts[c.seq].metadata,
+            similarity=c.similarity,
+            score=c.score,
+            arm=c.arm,
+            propensity=c.propensity,
+        )
+        for c in chosen
+        if c.seq in texts
+    ]

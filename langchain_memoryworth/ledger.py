@@ -1,0 +1,449 @@
+"""The half of the ledger that holds runs: exposures, outcomes, and the settlement that joins them.
+
+The credits of an episode are a pure function of its shown exposures, its outcomes and the credit rule. `_settle` works
+them out again whenever one of these changes, and adds the difference to the counters in the same transaction. So the
+same outcome twice changes nothing, a corrected one takes the old credit back exactly, and a late exposure is taken in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from langchain_memoryworth import standing
+from langchain_memoryworth.credit import Credit, Shown
+from langchain_memoryworth.database import Database, Session, Statement
+from langchain_memoryworth.errors import InvalidInputError, UnknownRunError
+from langchain_memoryworth.evidence import UNIT
+from langchain_memoryworth.policy import Policy
+from langchain_memoryworth.records import (
+    Arm,
+    EpisodeKey,
+    EpisodeRecord,
+    ExposureRecord,
+    Outcome,
+    OutcomeRecord,
+)
+
+
+class Exposure(NamedTuple):
+    """A memory that was put in front of the model."""
+
+    seq: int
+    rank: int
+    similarity: float | None
+    arm: Arm = Arm.SERVED
+    propensity: float = 1.0
+
+
+class _Row(NamedTuple):
+    """One exposure joined with its memory and standing."""
+
+    memory_id: str
+    added_at: float
+    rank: int
+    similarity: float | None
+    shown: bool
+    used: int | None
+    at: float
+    credit: Credit
+    epoch: int | None
+    standing: standing.Standing
+
+
+class Ledger:
+    """Episodes in the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # -- exposures --------------------------------------------------------------------------------------------
+
+    def expose(
+        self,
+        session: Session,
+        episode: EpisodeKey,
+        exposures: Sequence[Exposure],
+        policy: Policy,
+        now: float,
+    ) -> None:
+        """Write down what is shown; once per episode and memory, however often it is retrieved."""
+        eid, settled = self._open_episode(session, episode, now)
+        session.run(
+            _EXPOSE,
+            [
+                {
+                    "eid": eid,
+                    "seq": e.seq,
+                    "rank": e.rank,
+                    "similarity": e.similarity,
+                    "arm": e.arm.value,
+                    "propensity": e.propensity,
+                    "at": now,
+                }
+                for e in exposures
+            ],
+        )
+        if settled:
+            self._settle(session, eid, policy, now)
+
+    def hide(self, episode_id: str, seqs: Iterable[int], policy: Policy, now: float) -> int:
+        """Take back that memories were shown: a filter dropped them. Returns how many it changed."""
+        wanted = set(seqs)
+        with self._database.write() as session:
+            found = self._find(session, episode_id)
+            if found is None:
+                return 0
+            rows = [r for r in self._rows(session, found[0]) if r.shown]
+            dropped = [r for r in rows if r.standing.seq in wanted]
+            if dropped:
+                eid = found[0]
+                session.run(_HIDE, [{"eid": eid, "seq": r.standing.seq} for r in dropped])
+                if found[1]:
+                    self._settle(session, eid, policy, now)
+        return len(dropped)
+
+    def mark_used(self, episode_id: str, ids: Iterable[str], policy: Policy, now: float) -> None:
+        """Write down which memories a run says that it used; it holds where no outcome says so itself.
+
+        Raises:
+            UnknownRunError: If no episode has that id.
+            InvalidInputError: If one of the ids was not retrieved in it.
+        """
+        used = set(ids)
+        with self._database.write() as session:
+            eid, settled = self._known(session, episode_id)
+            rows = self._rows(session, eid)
+            _check_used(used, rows, episode_id)
+            session.run(
+                _USED,
+                [
+                    {"eid": eid, "seq": r.standing.seq, "used": int(r.memory_id in used)}
+                    for r in rows
+                ],
+            )
+            if settled:
+                self._settle(session, eid, policy, now)
+
+    # -- outcomes ---------------------------------------------------------------------------------------------
+
+    def record(
+        self,
+        run_id: str,
+        outcome: Outcome | None,
+        *,
+        source: str,
+        source_id: str,
+        policy: Policy,
+        now: float,
+    ) -> bool:
+        """Write down an outcome, or with None withdraw it, and settle. False if nothing is changed by it.
+
+        Raises:
+            UnknownRunError: If no episode has that id.
+            InvalidInputError: If `used` names a memory that was not retrieved in it.
+        """
+        with self._database.write() as session:
+            eid, _ = self._known(session, run_id)
+            outcomes = self._outcomes(session, eid)
+            current = outcomes.get((source, source_id))
+            if (None if current is None else _as_outcome(current)) == outcome:
+                return False
+            rows = self._rows(session, eid)
+            if outcome is not None and outcome.used is not None:
+                _check_used(set(outcome.used), rows, run_id)
+            written = OutcomeRecord(
+                source,
+                source_id,
+                None if outcome is None else outcome.reward,
+                None if outcome is None else outcome.used,
+                datetime.fromtimestamp(now, UTC),
+            )
+            self._write_outcome(session, eid, written, now)
+            outcomes.pop((source, source_id), None)
+            outcomes[source, source_id] = written  # the newest comes last
+            self._settle(session, eid, policy, now, rows, outcomes)
+        return True
+
+    def _write_outcome(
+        self, session: Session, eid: int, outcome: OutcomeRecord, now: float
+    ) -> None:
+        session.run(
+            _OUTCOME,
+            {
+                "eid": eid,
+                "source": outcome.source,
+                "source_id": outcome.source_id,
+                "reward": outcome.reward,
+                "used": None if outcome.used is None else json.dumps(outcome.used),
+                "at": now,
+            },
+        )
+
+    # -- settlement -------------------------------------------------------------------------------------------
+
+    def _settle(
+        self,
+        session: Session,
+        eid: int,
+        policy: Policy,
+        now: float,
+        rows: Sequence[_Row] | None = None,
+        outcomes: Mapping[tuple[str, str], OutcomeRecord] | None = None,
+    ) -> None:
+        rows = self._rows(session, eid) if rows is None else rows
+        outcomes = self._outcomes(session, eid) if outcomes is None else outcomes
+        ranked = in_force(list(outcomes.values()), policy.sources)
+        reward = ranked[0].reward if ranked else None
+        used = next((o.used for o in ranked if o.used is not None), _used_in_run(rows))
+        shown = [r for r in rows if r.shown]
+        shares = policy.settle([_shown(r) for r in shown], reward, used)
+        given = {r.standing.seq: c for r, c in zip(shown, shares, strict=True)}
+        self._give(session, eid, rows, given, policy, now)
+        session.run(_SETTLED, {"eid": eid, "reward": reward, "now": now if ranked else None})
+        standing.changed(session, "episode", eid)
+
+    def _give(
+        self,
+        session: Session,
+        eid: int,
+        rows: Sequence[_Row],
+        given: Mapping[int, Credit],
+        policy: Policy,
+        now: float,
+    ) -> None:
+        deltas, writes = [], []
+        for row in rows:
+            new = given.get(row.standing.seq, Credit())
+            if new == row.credit:
+                continue
+            epoch = row.standing.epoch if row.epoch is None else row.epoch
+            deltas.append(standing.Delta(row.standing, new.evidence - row.credit.evidence, epoch))
+            writes.append(
+                {
+                    "eid": eid,
+                    "seq": row.standing.seq,
+                    "weight": new.weight,
+                    "positive": new.positive,
+                    "size": new.size,
+                    "epoch": epoch,
+                }
+            )
+        if writes:
+            session.run(_CREDIT, writes)
+            standing.add(session, deltas, policy, now)
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def shown(self, episode_id: str) -> dict[int, str]:
+        """What an episode has in front of the model: number and id of each memory."""
+        with self._database.read() as session:
+            found = self._find(session, episode_id)
+            rows = self._rows(session, found[0]) if found else []
+        return {r.standing.seq: r.memory_id for r in rows if r.shown}
+
+    def episode(self, run_id: str) -> EpisodeRecord:
+        """One episode with its exposures and outcomes.
+
+        Raises:
+            UnknownRunError: If no episode has that id.
+        """
+        with self._database.read() as session:
+            eid, _ = self._known(session, run_id)
+            head = session.row(_EPISODE, eid=eid)
+            exposures = session.rows(_EXPOSURES, eid=eid)
+            outcomes = self._outcomes(session, eid)
+        return _episode(
+            head,
+            tuple(
+                ExposureRecord(
+                    memory_id=r.id,
+                    seq=r.seq,
+                    rank=r.rank,
+                    similarity=r.similarity,
+                    arm=Arm(r.arm),
+                    propensity=r.propensity,
+                    shown=bool(r.shown),
+                    weight=r.weight / UNIT,
+                    positive=r.positive / UNIT,
+                )
+                for r in exposures
+            ),
+            tuple(outcomes.values()),
+        )
+
+    def open_episodes(self, since: float, limit: int) -> list[EpisodeRecord]:
+        """Episodes without an outcome that began after a time, oldest first."""
+        with self._database.read() as session:
+            return [_episode(r) for r in session.rows(_OPEN, since=since, limit=limit)]
+
+    def counts(self, pending_since: float) -> tuple[int, int, int]:
+        """How many episodes there are, how many are pending, how many expired."""
+        with self._database.read() as session:
+            total = session.number(_COUNT_EPISODES)
+            pending = session.number(_COUNT_PENDING, since=pending_since)
+            open_ = session.number(_COUNT_PENDING, since=float("-inf"))
+        return total, pending, open_ - pending
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    def _find(self, session: Session, run_id: str) -> tuple[int, bool] | None:
+        row = session.row(_FIND, id=run_id)
+        return None if row is None else (row[0], row[1] is not None)
+
+    def _known(self, session: Session, run_id: str) -> tuple[int, bool]:
+        found = self._find(session, run_id)
+        if found is None:
+            raise UnknownRunError(run_id)
+        return found
+
+    def _open_episode(self, session: Session, episode: EpisodeKey, now: float) -> tuple[int, bool]:
+        found = self._find(session, episode.id)
+        if found is None:
+            row = session.row(_NEW_EPISODE, id=episode.id, thread_id=episode.thread_id, now=now)
+            found = (row[0], False)
+        aliases = [a for a in episode.aliases if a != episode.id]
+        if aliases:
+            session.run(_ALIAS, [{"alias": a, "eid": found[0]} for a in aliases])
+        return found
+
+    def _rows(self, session: Session, eid: int) -> list[_Row]:
+        return [
+            _Row(
+                memory_id=r[0],
+                added_at=r[1],
+                rank=r[2],
+                similarity=r[3],
+                shown=bool(r[4]),
+                used=r[5],
+                at=r[6],
+                credit=Credit(r[7], r[8], r[9]),
+                epoch=r[10],
+                standing=standing.standing_of(r[11:]),
+            )
+            for r in session.rows(_ROWS, eid=eid)
+        ]
+
+    def _outcomes(self, session: Session, eid: int) -> dict[tuple[str, str], OutcomeRecord]:
+        """The outcomes in force, the newest of each key, oldest first; withdrawn ones are left out."""
+        current: dict[tuple[str, str], OutcomeRecord] = {}
+        for r in session.rows(_OUTCOMES, eid=eid):
+            current.pop((r.source, r.source_id), None)
+            if r.reward is not None:
+                used = None if r.used is None else tuple(json.loads(r.used))
+                at = datetime.fromtimestamp(r.at, UTC)
+                current[r.source, r.source_id] = OutcomeRecord(
+                    r.source, r.source_id, r.reward, used, at
+                )
+        return current
+
+
+def in_force(outcomes: Sequence[OutcomeRecord], sources: Sequence[str]) -> list[OutcomeRecord]:
+    """Order the outcomes of one episode by whose word counts; the first decides.
+
+    Sources that are listed come in that order, others after them; of one source, and among the others, the newest
+    comes first. So two sources never double the evidence of one episode.
+
+    Args:
+        outcomes: Oldest first.
+        sources: `Policy.sources`.
+    """
+    place = {s: i for i, s in enumerate(sources)}
+    newest_first = [o for o in reversed(outcomes) if o.reward is not None]
+    return sorted(newest_first, key=lambda o: place.get(o.source, len(place)))
+
+
+def _as_outcome(record: OutcomeRecord) -> Outcome | None:
+    return None if record.reward is None else Outcome(record.reward, record.used)
+
+
+def _shown(row: _Row) -> Shown:
+    age = timedelta(seconds=max(0.0, row.at - row.added_at))
+    return Shown(row.memory_id, row.rank, row.similarity, age)
+
+
+def _used_in_run(rows: Sequence[_Row]) -> tuple[str, ...] | None:
+    if all(r.used is None for r in rows):
+        return None
+    return tuple(r.memory_id for r in rows if r.used)
+
+
+def _check_used(used: set[str], rows: Sequence[_Row], run_id: str) -> None:
+    unknown = used - {r.memory_id for r in rows}
+    if unknown:
+        raise InvalidInputError(
+            f"used names {sorted(unknown)}, which were not retrieved in run {run_id!r}; give ids of "
+            "documents that the run retrieved",
+            value=sorted(unknown),
+        )
+
+
+def _episode(
+    row: Any,
+    exposures: tuple[ExposureRecord, ...] = (),
+    outcomes: tuple[OutcomeRecord, ...] = (),
+) -> EpisodeRecord:
+    return EpisodeRecord(
+        id=row.id,
+        started_at=datetime.fromtimestamp(row.started_at, UTC),
+        thread_id=row.thread_id,
+        reward=row.reward,
+        exposures=exposures,
+        outcomes=outcomes,
+    )
+
+
+_FIND = Statement(
+    # An alias wins: a run id that is used again points to the newer episode.
+    "SELECT eid, reward FROM episodes WHERE eid = COALESCE("
+    "(SELECT eid FROM aliases WHERE alias = :id), (SELECT eid FROM episodes WHERE id = :id))"
+)
+_NEW_EPISODE = Statement(
+    "INSERT INTO episodes (id, thread_id, started_at) VALUES (:id, :thread_id, :now) RETURNING eid"
+)
+_ALIAS = Statement(
+    "INSERT INTO aliases (alias, eid) VALUES (:alias, :eid) "
+    "ON CONFLICT (alias) DO UPDATE SET eid = excluded.eid"
+)
+_EXPOSE = Statement(
+    "INSERT INTO exposures (eid, seq, rank, similarity, arm, propensity, shown, at) "
+    "VALUES (:eid, :seq, :rank, :similarity, :arm, :propensity, 1, :at) "
+    "ON CONFLICT (eid, seq) DO UPDATE SET shown = 1, "
+    "similarity = CASE WHEN excluded.similarity > exposures.similarity "
+    "OR exposures.similarity IS NULL THEN excluded.similarity ELSE exposures.similarity END"
+)
+_HIDE = Statement("UPDATE exposures SET shown = 0 WHERE eid = :eid AND seq = :seq")
+_USED = Statement("UPDATE exposures SET used = :used WHERE eid = :eid AND seq = :seq")
+_OUTCOME = Statement(
+    "INSERT INTO outcomes (eid, source, source_id, reward, used, at) "
+    "VALUES (:eid, :source, :source_id, :reward, :used, :at)"
+)
+_ROWS = Statement(
+    "SELECT m.id, m.added_at, x.rank, x.similarity, x.shown, x.used, x.at, "
+    f"x.weight, x.positive, x.size, x.epoch, {standing.STANDING_COLUMNS} FROM exposures x "
+    "JOIN memories m ON m.seq = x.seq JOIN evidence e ON e.seq = x.seq "
+    "WHERE x.eid = :eid ORDER BY x.rank, x.seq"
+)
+_EXPOSURES = Statement(
+    "SELECT m.id, x.seq, x.rank, x.similarity, x.arm, x.propensity, x.shown, x.weight, x.positive "
+    "FROM exposures x JOIN memories m ON m.seq = x.seq WHERE x.eid = :eid ORDER BY x.rank, x.seq"
+)
+_OUTCOMES = Statement(
+    "SELECT source, source_id, reward, used, at FROM outcomes WHERE eid = :eid ORDER BY number"
+)
+_CREDIT = Statement(
+    "UPDATE exposures SET weight = :weight, positive = :positive, size = :size, epoch = :epoch "
+    "WHERE eid = :eid AND seq = :seq"
+)
+_SETTLED = Statement("UPDATE episodes SET reward = :reward, settled_at = :now WHERE eid = :eid")
+_EPISODE = Statement("SELECT id, started_at, thread_id, reward FROM episodes WHERE eid = :eid")
+_OPEN = Statement(
+    "SELECT id, started_at, thread_id, reward FROM episodes "
+    "WHERE reward IS NULL AND started_at >= :since ORDER BY started_at LIMIT :limit"
+)
+_COUNT_EPISODES = Statement("SELECT COUNT(*) FROM episodes")
+_COUNT_PENDING = Statement(
+    "SELECT COUNT(*) FROM episodes WHERE reward IS NULL AND started_at >= :since"
+)

@@ -1,0 +1,57 @@
+"""What could not be recorded: counted always, logged once, never raised into the user's run."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+logger = logging.getLogger("langchain_memoryworth")
+
+
+class Losses:
+    """Counters of one store, since it was opened."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._failures: Counter[str] = Counter()
+        self.unattributed = 0
+        self.last: str | None = None
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """How often each step failed."""
+        with self._lock:
+            return dict(self._failures)
+
+    def unknown_run(self) -> None:
+        """Count a retrieval that belongs to no known run."""
+        with self._lock:
+            self.unattributed += 1
+
+    def failed(self, step: str, error: BaseException) -> None:
+        """Count a failure; the first of each step is logged with its traceback."""
+        with self._lock:
+            self._failures[step] += 1
+            first = self._failures[step] == 1
+            self.last = f"{step}: {type(error).__name__}: {error}"
+        if first:
+            logger.warning(
+                "could not record %s (%s: %s); the run goes on, further ones are only counted, "
+                "see store.health()",
+                step,
+                type(error).__name__,
+                error,
+                exc_info=error,
+            )
+
+    @contextmanager
+    def guard(self, step: str) -> Iterator[None]:
+        """Turn any exception inside into a counted failure."""
+        try:
+            yield
+        # Whatever it is, the user's run is worth more than our record of it.
+        except Exception as error:  # noqa: BLE001
+            self.failed(step, error)

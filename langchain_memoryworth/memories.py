@@ -1,0 +1,333 @@
+"""The half of the ledger that holds texts: add, retire, revive, read, and feed the index."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from langchain_memoryworth import standing
+from langchain_memoryworth.database import Database, Session, Statement
+from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
+from langchain_memoryworth.policy import Policy
+from langchain_memoryworth.records import Memory, Namespace, Status, namespace_key
+
+
+class Text(NamedTuple):
+    """What a hit needs of a memory."""
+
+    id: str
+    text: str
+    metadata: Mapping[str, Any]
+
+
+class NewMemory(NamedTuple):
+    """A memory to be stored; the vector is float32 of shape (d,) and unit length."""
+
+    id: str
+    text: str
+    metadata: Mapping[str, Any]
+    vector: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Rows for the index, column by column, each of length n.
+
+    Attributes:
+        seqs: Numbers of the memories, int64.
+        vectors: float32, shape (n, d).
+        held: True where the memory is suppressed.
+        live: False where it was deleted or replaced.
+        added_at: Unix time in seconds, float64.
+        counters: positive, negative, size, squared as in `Evidence`, int64, shape (4, n).
+    """
+
+    seqs: NDArray[np.int64]
+    vectors: NDArray[np.float32]
+    held: NDArray[np.bool_]
+    live: NDArray[np.bool_]
+    added_at: NDArray[np.float64]
+    counters: NDArray[np.int64]
+
+
+def document(metadata: Mapping[str, Any], memory_id: str) -> str:
+    """Metadata as JSON.
+
+    Raises:
+        InvalidInputError: If a value is no JSON.
+    """
+    try:
+        return json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"the metadata of memory {memory_id!r} cannot be stored as JSON ({error}); give strings, "
+            "numbers, bools, lists and dicts",
+            value=metadata,
+        ) from error
+
+
+class Memories:
+    """Texts, metadata and vectors in the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # -- writing ----------------------------------------------------------------------------------------------
+
+    def add(self, namespace: Namespace, new: Sequence[NewMemory], now: float) -> None:
+        """Insert or update; evidence stays with the text.
+
+        The same text under the same id keeps its evidence, another text starts fresh, and a text that comes back
+        finds the evidence that it had.
+        """
+        last = {m.id: m for m in new}  # an id given twice means its last text
+        documents = {m.id: document(m.metadata, m.id) for m in last.values()}
+        ns = namespace_key(namespace)
+        with self._database.write() as session:
+            versions = self._versions(session, ns, list(last))
+            insert, revive, update, retire = [], [], [], []
+            for m in last.values():
+                known = versions.get(m.id, [])
+                live: Any = next((v for v in known if v.retired_at is None), None)
+                same: Any = next((v for v in known if v.text == m.text), None)
+                if live is not None and live is not same:
+                    retire.append(live.seq)
+                if same is None:
+                    insert.append(m)
+                elif same is not live:
+                    revive.append((same.seq, m))
+                else:
+                    update.append((same.seq, m))
+            self._retire(session, retire, now)
+            self._rewrite(session, revive + update, documents)
+            self._insert(session, ns, insert, documents, now)
+
+    def retire(self, namespace: Namespace, ids: Sequence[str] | None, now: float) -> int:
+        """Take memories out of service; their evidence is kept for a return. None means all."""
+        with self._database.write() as session:
+            if ids is None:
+                rows = session.rows(_LIVE_SEQS, namespace=namespace_key(namespace))
+            else:
+                rows = standing.select_in(
+                    session,
+                    _LIVE_BY_ID,
+                    list(dict.fromkeys(ids)),
+                    namespace=namespace_key(namespace),
+                )
+            self._retire(session, [r[0] for r in rows], now)
+        return len(rows)
+
+    def _versions(self, session: Session, ns: str, ids: Sequence[str]) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = {}
+        for row in standing.select_in(session, _VERSIONS, ids, namespace=ns):
+            found.setdefault(row.id, []).append(row)
+        return found
+
+    def _retire(self, session: Session, seqs: Sequence[int], now: float) -> None:
+        if seqs:
+            session.run(_RETIRE, [{"seq": s, "now": now} for s in seqs])
+            standing.changed_many(session, seqs)
+
+    def _rewrite(
+        self,
+        session: Session,
+        rows: Sequence[tuple[int, NewMemory]],
+        documents: Mapping[str, str],
+    ) -> None:
+        if rows:
+            session.run(
+                _REWRITE,
+                [
+                    {"seq": seq, "metadata": documents[m.id], "vector": m.vector.tobytes()}
+                    for seq, m in rows
+                ],
+            )
+            standing.changed_many(session, [seq for seq, _ in rows])
+
+    def _insert(
+        self,
+        session: Session,
+        ns: str,
+        new: Sequence[NewMemory],
+        documents: Mapping[str, str],
+        now: float,
+    ) -> None:
+        if not new:
+            return
+        first = session.number(_LAST_SEQ) + 1
+        session.run(
+            _INSERT,
+            [
+                {
+                    "seq": seq,
+                    "namespace": ns,
+                    "id": m.id,
+                    "text": m.text,
+                    "metadata": documents[m.id],
+                    "vector": m.vector.tobytes(),
+                    "now": now,
+                }
+                for seq, m in enumerate(new, first)
+            ],
+        )
+        session.run(_INSERT_EVIDENCE, [{"seq": first + i} for i in range(len(new))])
+        standing.changed(session, "memories", first, first + len(new) - 1)
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def texts(self, session: Session, seqs: Sequence[int]) -> dict[int, Text]:
+        """Texts by number, retired ones too."""
+        rows = standing.select_in(session, _TEXTS, seqs)
+        return {r.seq: Text(r.id, r.text, json.loads(r.metadata)) for r in rows}
+
+    def get(self, namespace: Namespace, ids: Sequence[str], policy: Policy) -> dict[str, Memory]:
+        """Live memories by id; unknown ids are left out."""
+        with self._database.read() as session:
+            rows = standing.select_in(
+                session, _GET, list(dict.fromkeys(ids)), namespace=namespace_key(namespace)
+            )
+        return {r[0]: _memory(r, namespace, policy) for r in rows}
+
+    def one(self, namespace: Namespace, memory_id: str, policy: Policy) -> Memory:
+        """One live memory.
+
+        Raises:
+            MemoryNotFoundError: If there is none by that id.
+        """
+        found = self.get(namespace, [memory_id], policy)
+        if not found:
+            raise MemoryNotFoundError.of(namespace, [memory_id])
+        return found[memory_id]
+
+    def with_status(self, namespace: Namespace, status: Status, policy: Policy) -> list[Memory]:
+        """Live memories of one status, oldest first."""
+        with self._database.read() as session:
+            rows = session.rows(
+                _WITH_STATUS, namespace=namespace_key(namespace), status=status.value
+            )
+        return [_memory(r, namespace, policy) for r in rows]
+
+    def locate(self, session: Session, ids: Sequence[str], prefer: Namespace) -> dict[str, int]:
+        """Numbers of live memories by id alone, as documents of other retrievers carry them.
+
+        An id that stands in several namespaces is taken from the preferred one, or left out as ambiguous.
+        """
+        found: dict[str, dict[str, int]] = {}
+        for row in standing.select_in(session, _LOCATE, list(dict.fromkeys(ids))):
+            found.setdefault(row.id, {})[row.namespace] = row.seq
+        ns = namespace_key(prefer)
+        return {
+            id_: places.get(ns, next(iter(places.values())))
+            for id_, places in found.items()
+            if ns in places or len(places) == 1
+        }
+
+    # -- feeding the index ------------------------------------------------------------------------------------
+
+    def revision(self, session: Session) -> int:
+        """The newest change in the database."""
+        return session.number(_REVISION)
+
+    def feed(self, session: Session, namespace: Namespace, dimension: int) -> Feed:
+        """All live memories of a namespace."""
+        return _feed(session.rows(_FEED_ALL, namespace=namespace_key(namespace)), dimension)
+
+    def feed_some(self, session: Session, seqs: Sequence[int]) -> dict[str, list[Any]]:
+        """Rows of certain memories by their namespace, to be given to `as_feed`."""
+        by_namespace: dict[str, list[Any]] = {}
+        for row in standing.select_in(session, _FEED_SOME, seqs):
+            by_namespace.setdefault(row.namespace, []).append(row)
+        return by_namespace
+
+    def changes(self, session: Session, after: int) -> list[Any]:
+        """Changes after a revision, oldest first: (revision, kind, low, high)."""
+        return list(session.rows(_CHANGES, after=after))
+
+    def touched(self, session: Session, changes: Sequence[Any]) -> list[int]:
+        """The numbers of the memories that some changes are about."""
+        seqs: set[int] = set()
+        for change in changes:
+            if change.kind == "memories":
+                seqs.update(range(change.low, change.high + 1))
+        eids = [c.low for c in changes if c.kind == "episode"]
+        seqs.update(r[0] for r in standing.select_in(session, _SEQS_OF_EPISODES, eids))
+        return sorted(seqs)
+
+
+def as_feed(rows: Sequence[Any], dimension: int) -> Feed:
+    """Rows of `feed_some` column by column."""
+    return _feed(rows, dimension)
+
+
+def _feed(rows: Sequence[Any], dimension: int) -> Feed:
+    n = len(rows)
+    columns: list[Any] = list(zip(*rows, strict=True)) or [()] * 10
+    return Feed(
+        seqs=np.array(columns[0], dtype=np.int64),
+        vectors=np.frombuffer(b"".join(columns[1]), dtype=np.float32).reshape(n, dimension),
+        added_at=np.array(columns[2], dtype=np.float64),
+        live=np.array([r is None for r in columns[3]], dtype=np.bool_),
+        held=np.array([s == Status.SUPPRESSED.value for s in columns[4]], dtype=np.bool_),
+        counters=np.array(columns[5:9], dtype=np.int64).reshape(4, n),
+    )
+
+
+def _memory(row: Any, namespace: Namespace, policy: Policy) -> Memory:
+    standing_ = standing.standing_of(row[4:])
+    return Memory(
+        id=row[0],
+        text=row[1],
+        metadata=json.loads(row[2]),
+        namespace=namespace,
+        added_at=datetime.fromtimestamp(row[3], UTC),
+        evidence=standing_.evidence,
+        verdict=policy.verdict(standing_.evidence),
+        status=standing_.status,
+    )
+
+
+_VERSIONS = (
+    "SELECT seq, id, text, retired_at FROM memories WHERE namespace = :namespace AND id IN :values"
+)
+_LIVE_BY_ID = (
+    "SELECT seq FROM memories WHERE namespace = :namespace AND retired_at IS NULL AND id IN :values"
+)
+_LIVE_SEQS = Statement(
+    "SELECT seq FROM memories WHERE namespace = :namespace AND retired_at IS NULL"
+)
+_LOCATE = "SELECT id, namespace, seq FROM memories WHERE retired_at IS NULL AND id IN :values"
+_RETIRE = Statement("UPDATE memories SET retired_at = :now WHERE seq = :seq")
+_REWRITE = Statement(
+    "UPDATE memories SET metadata = :metadata, vector = :vector, retired_at = NULL WHERE seq = :seq"
+)
+_LAST_SEQ = Statement("SELECT MAX(seq) FROM memories")
+_INSERT = Statement(
+    "INSERT INTO memories (seq, namespace, id, text, metadata, vector, added_at) "
+    "VALUES (:seq, :namespace, :id, :text, :metadata, :vector, :now)"
+)
+_INSERT_EVIDENCE = Statement("INSERT INTO evidence (seq) VALUES (:seq)")
+_TEXTS = "SELECT seq, id, text, metadata FROM memories WHERE seq IN :values"
+_WHOLE = (
+    f"SELECT m.id, m.text, m.metadata, m.added_at, {standing.STANDING_COLUMNS} "
+    "FROM memories m JOIN evidence e ON e.seq = m.seq "
+    "WHERE m.namespace = :namespace AND m.retired_at IS NULL"
+)
+_GET = _WHOLE + " AND m.id IN :values"
+_WITH_STATUS = Statement(_WHOLE + " AND e.status = :status ORDER BY m.seq")
+_FEED = (
+    "SELECT m.seq, m.vector, m.added_at, m.retired_at, e.status, e.positive, e.negative, e.size, "
+    "e.squared, m.namespace FROM memories m JOIN evidence e ON e.seq = m.seq WHERE "
+)
+_FEED_ALL = Statement(_FEED + "m.namespace = :namespace AND m.retired_at IS NULL ORDER BY m.seq")
+_FEED_SOME = _FEED + "m.seq IN :values"
+_REVISION = Statement("SELECT MAX(revision) FROM changes")
+_CHANGES = Statement(
+    "SELECT revision, kind, low, high FROM changes WHERE revision > :after ORDER BY revision"
+)
+_SEQS_OF_EPISODES = "SELECT DISTINCT seq FROM exposures WHERE eid IN :values"

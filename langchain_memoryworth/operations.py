@@ -1,0 +1,241 @@
+"""What every governed store offers, wherever its memories are: episodes, outcomes, worth, restore and pin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+from uuid import uuid4
+
+from langchain_core.runnables import run_in_executor
+
+from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.evidence import Evidence
+from langchain_memoryworth.governor import Governor
+from langchain_memoryworth.namespaces import checked, resolved
+from langchain_memoryworth.policy import Policy
+from langchain_memoryworth.records import (
+    EpisodeKey,
+    EpisodeRecord,
+    Health,
+    Memory,
+    Namespace,
+    Outcome,
+    SearchExplanation,
+    Status,
+    Verdict,
+)
+from langchain_memoryworth.runs import ambient_episode
+
+
+class Episode:
+    """A run that the program opens itself, with `store.episode()`.
+
+    Attributes:
+        id: By which an outcome can be recorded, also later.
+    """
+
+    def __init__(self, store: GovernedMemories, episode_id: str) -> None:
+        self._store = store
+        self.id = episode_id
+
+    def record(
+        self,
+        outcome: bool | float,
+        *,
+        source: str = "user",
+        source_id: str = "",
+        used: Iterable[str] | None = None,
+    ) -> bool:
+        """`GovernedMemories.record_outcome` of this episode."""
+        return self._store.record_outcome(
+            self.id, outcome, source=source, source_id=source_id, used=used
+        )
+
+    def __repr__(self) -> str:
+        return f"Episode({self.id!r})"
+
+
+class GovernedMemories:
+    """A store with a governor.
+
+    Attributes:
+        governor: The use cases behind it.
+    """
+
+    governor: Governor
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force."""
+        return self.governor.policy
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Finish what is queued and close the database; a second call does nothing."""
+        self.governor.close()
+
+    # -- runs -------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def episode(
+        self, episode_id: str | None = None, *, thread_id: str | None = None
+    ) -> Iterator[Episode]:
+        """Make everything retrieved inside one episode, where no single run holds it together.
+
+        Args:
+            episode_id: None means a new one.
+            thread_id: The conversation that it belongs to.
+        """
+        episode = Episode(self, str(episode_id or uuid4()))
+        with ambient_episode(EpisodeKey(episode.id, thread_id=thread_id)):
+            yield episode
+
+    def record_outcome(
+        self,
+        run_id: Any,
+        outcome: bool | float | Outcome,
+        *,
+        source: str = "user",
+        source_id: str = "",
+        used: Iterable[str] | None = None,
+    ) -> bool:
+        """Say how a run went; now, later, or from another process.
+
+        The newest outcome of one (source, source_id) counts. Several sources of one run reduce to one outcome by
+        `Policy.sources`, so that evidence is never doubled.
+
+        Args:
+            run_id: Id of the episode, of its root run, or any alias of it.
+            outcome: True, False, or a reward in [0, 1].
+            source: Who says so.
+            source_id: The source's own id of this outcome, such as a voter or a feedback id.
+            used: Ids of the memories that the result was made from, if known.
+
+        Returns:
+            False if just this was known already.
+
+        Raises:
+            InvalidOutcomeError: If the outcome is anything else.
+            UnknownRunError: If no episode has that id.
+        """
+        if outcome is None:
+            raise InvalidInputError(
+                "None is no outcome: an unknown outcome needs no call, a recorded one is taken back "
+                "by withdraw_outcome"
+            )
+        return self.governor.record_outcome(
+            run_id, outcome, source=source, source_id=source_id, used=used
+        )
+
+    async def arecord_outcome(
+        self, run_id: Any, outcome: bool | float | Outcome, **kwargs: Any
+    ) -> bool:
+        """`record_outcome` off the event loop."""
+        return await run_in_executor(None, self.record_outcome, run_id, outcome, **kwargs)
+
+    def withdraw_outcome(self, run_id: Any, *, source: str = "user", source_id: str = "") -> bool:
+        """Take an outcome back; the counters are then as if it had never been. False if there was none."""
+        return self.governor.record_outcome(run_id, None, source=source, source_id=source_id)
+
+    async def awithdraw_outcome(self, run_id: Any, **kwargs: Any) -> bool:
+        """`withdraw_outcome` off the event loop."""
+        return await run_in_executor(None, self.withdraw_outcome, run_id, **kwargs)
+
+    def run(self, run_id: Any) -> EpisodeRecord:
+        """What was retrieved in a run, what happened, and who got what credit."""
+        return self.governor.episode(run_id)
+
+    def pending(self, limit: int = 100) -> list[EpisodeRecord]:
+        """Runs without an outcome, oldest first, up to `Policy.pending_age` old."""
+        return self.governor.pending(limit)
+
+    # -- worth ------------------------------------------------------------------------------------------------
+
+    def memory(self, memory_id: str, *, namespace: Sequence[str] | str | None = None) -> Memory:
+        """A memory with its text, evidence, verdict and status.
+
+        Raises:
+            MemoryNotFoundError: If there is none by that id.
+        """
+        return self.governor.memory(memory_id, self._namespace(namespace))
+
+    def evidence(self, memory_id: str, *, namespace: Sequence[str] | str | None = None) -> Evidence:
+        """The counters of a memory."""
+        return self.memory(memory_id, namespace=namespace).evidence
+
+    def worth(self, memory_id: str, *, namespace: Sequence[str] | str | None = None) -> float:
+        """Memory Worth in [0, 1], 0.5 with no evidence (eq. 1)."""
+        return self.evidence(memory_id, namespace=namespace).worth
+
+    def verdict(self, memory_id: str, *, namespace: Sequence[str] | str | None = None) -> Verdict:
+        """HIGH, MIXED, LOW or UNCERTAIN (Definition 3.2)."""
+        return self.memory(memory_id, namespace=namespace).verdict
+
+    def suppressed(self, *, namespace: Sequence[str] | str | None = None) -> list[Memory]:
+        """The memories that are held back at present."""
+        return self.governor.with_status(Status.SUPPRESSED, self._namespace(namespace))
+
+    def restore(
+        self,
+        memory_id: str | Sequence[str],
+        *,
+        reason: str = "",
+        actor: str = "user",
+        namespace: Sequence[str] | str | None = None,
+    ) -> None:
+        """Serve memories again; only what happens from now on can suppress them again."""
+        self.governor.restore(
+            _ids(memory_id), actor=actor, reason=reason, namespace=self._namespace(namespace)
+        )
+
+    def pin(
+        self,
+        memory_id: str | Sequence[str],
+        *,
+        reason: str = "",
+        actor: str = "user",
+        namespace: Sequence[str] | str | None = None,
+    ) -> None:
+        """Never hold memories back, whatever the evidence says."""
+        self.governor.pin(
+            _ids(memory_id), actor=actor, reason=reason, namespace=self._namespace(namespace)
+        )
+
+    def unpin(
+        self,
+        memory_id: str | Sequence[str],
+        *,
+        reason: str = "",
+        actor: str = "user",
+        namespace: Sequence[str] | str | None = None,
+    ) -> None:
+        """Leave memories to the policy again."""
+        self.governor.unpin(
+            _ids(memory_id), actor=actor, reason=reason, namespace=self._namespace(namespace)
+        )
+
+    def explain_search(self, query: str, k: int = 4, **kwargs: Any) -> SearchExplanation:
+        """What a query would get, and which suppressed memories were held back from it, and why."""
+        return self.governor.explain_search(query, k, **self._options(kwargs))
+
+    def health(self) -> Health:
+        """Counts, and what could not be recorded since the store was opened."""
+        return self.governor.health()
+
+    def _options(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        if "namespace" not in kwargs:
+            return kwargs
+        return {**kwargs, "namespace": self._namespace(kwargs["namespace"])}
+
+    def _namespace(self, namespace: Sequence[str] | str | None) -> Namespace | None:
+        return None if namespace is None else resolved(checked(namespace))
+
+
+def _ids(memory_id: str | Sequence[str]) -> list[str]:
+    return [memory_id] if isinstance(memory_id, str) else list(memory_id)

@@ -1,0 +1,250 @@
+"""The policy: from evidence to a verdict, from a verdict to what is served. Thresholds, no state, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
+
+from langchain_memoryworth.credit import CreditFunction, CreditName, Shown, settle
+from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.evidence import UNIT, Evidence, effective_size, worth
+from langchain_memoryworth.records import Status, Verdict
+
+Rank = tuple[float, float, float]
+"""Weights of (similarity, worth, recency) in the ranking."""
+
+
+class Policy(BaseModel):
+    """Thresholds and rules, frozen and validated. Stored with the database, so that all processes agree.
+
+    Examples:
+        >>> policy = Policy(theta_low=0.3)
+        >>> policy.verdict(Evidence(positive=2 * UNIT, negative=18 * UNIT, size=20 * UNIT, squared=20 * UNIT))
+        <Verdict.LOW: 'low'>
+        >>> policy.verdict(Evidence())
+        <Verdict.UNCERTAIN: 'uncertain'>
+        >>> Policy.paper().v_min
+        10.0
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    theta_low: float = Field(default=0.4, ge=0, le=1)
+    """A worth below this is LOW, in [0, 1] (Definition 3.2)."""
+    theta_high: float = Field(default=0.6, ge=0, le=1)
+    """A worth above this is HIGH, in [0, 1] (Definition 3.2)."""
+    v_min: float = Field(default=10.0, ge=0)
+    """Retrievals below which a memory is UNCERTAIN (Definition 3.2), measured by the effective size."""
+    hysteresis: float = Field(default=0.05, ge=0, le=1)
+    """A suppressed memory comes back at a worth of `theta_low + hysteresis`, so that it does not flicker."""
+    suppress: bool = True
+    """Whether LOW memories are held back by themselves. If False, verdicts are reported and nothing is hidden."""
+    exploration: float = Field(default=0.02, ge=0, le=1)
+    """Probability per episode that the best suppressed memory takes the last place (assumption A2)."""
+    credit: CreditName | CreditFunction = "uniform"
+    """How an outcome is shared among the memories shown: a name of section 3.3, or a function."""
+    w_min: float = Field(default=0.01, ge=0, le=1)
+    """Smallest weight of a memory that was shown (assumption A5)."""
+    rank: Rank = (1.0, 0.0, 0.0)
+    """Weights of similarity, worth and recency in the ranking; two numbers mean no recency (section 6)."""
+    uncertain: Literal["worth", "prior", "pool"] = "prior"
+    """What ranks an UNCERTAIN memory: its own ratio, `prior`, or the average of its namespace (Definition 3.2)."""
+    prior: float = Field(default=0.5, ge=0, le=1)
+    """The worth assumed of a memory without evidence, in [0, 1]."""
+    recency_half_life: timedelta | None = None
+    """Age at which recency has fallen to one half; needed where recency is used."""
+    min_similarity: float | None = Field(default=None, ge=-1, le=1)
+    """Cosine below which nothing is served, whatever its worth."""
+    sources: tuple[str, ...] = ("user", "evaluator", "handler")
+    """Whose outcome is in force when several speak of one episode, first wins; others come after, newest first."""
+    pending_age: timedelta = timedelta(days=30)
+    """Age at which a run without an outcome is no longer counted as pending; it never becomes a failure."""
+    seed: int = 0
+    """Of the draws for exploration; the same episode and seed always draw the same."""
+
+    @classmethod
+    def paper(cls, *, rank: Sequence[float] = (1.0, 0.0)) -> Self:
+        """Exactly the paper's rule: .60/.40/10, no hysteresis; `rank=(.6, .4)` is Experiment 5."""
+        return cls.model_validate(
+            {
+                "theta_high": 0.60,
+                "theta_low": 0.40,
+                "v_min": 10,
+                "hysteresis": 0.0,
+                "exploration": 0.0,
+                "rank": tuple(rank),
+                "uncertain": "worth",
+            }
+        )
+
+    @field_validator("rank", mode="before")
+    @classmethod
+    def _three_weights(cls, value: Any) -> Any:
+        return (*value, 0.0) if isinstance(value, (tuple, list)) and len(value) == 2 else value
+
+    @field_validator("rank")
+    @classmethod
+    def _usable_weights(cls, value: Rank) -> Rank:
+        if not all(np.isfinite(w) and w >= 0 for w in value) or not any(value):
+            raise ValueError(
+                f"rank weights must be finite, not negative and not all 0, got {value}"
+            )
+        return value
+
+    @field_validator("recency_half_life", "pending_age")
+    @classmethod
+    def _positive_time(cls, value: timedelta | None) -> timedelta | None:
+        if value is not None and value <= timedelta(0):
+            raise ValueError(f"must be longer than 0, got {value}")
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.theta_low > self.theta_high:
+            raise ValueError(
+                f"theta_low {self.theta_low} is above theta_high {self.theta_high}; swap them"
+            )
+        recency = self.rank[2] > 0 or self.credit == "similarity_recency"
+        if recency and self.recency_half_life is None:
+            raise ValueError("recency is used but has no half-life; set recency_half_life")
+        return self
+
+    @field_serializer("credit", when_used="json")
+    def _name_of_rule(self, credit: CreditName | CreditFunction) -> str:
+        if isinstance(credit, str):
+            return credit
+        return f"{credit.__module__}:{getattr(credit, '__qualname__', type(credit).__qualname__)}"
+
+    @classmethod
+    def from_stored(cls, document: str) -> Self:
+        """Read a policy that was stored as JSON.
+
+        Raises:
+            InvalidInputError: If it names a credit function: code is never loaded because a database says so.
+        """
+        import json
+
+        stored = json.loads(document)
+        if ":" in stored.get("credit", ""):
+            raise InvalidInputError(
+                f"this store settles with the credit function {stored['credit']}; open it with "
+                "policy=Policy(credit=<that function>, ...)",
+                value=stored["credit"],
+            )
+        return cls.model_validate(stored)
+
+    # -- verdicts ---------------------------------------------------------------------------------------------
+
+    def verdict(self, evidence: Evidence) -> Verdict:
+        """The paper's taxonomy for one memory (Definition 3.2)."""
+        if evidence.effective_size < self.v_min:
+            return Verdict.UNCERTAIN
+        ratio = evidence.worth
+        if ratio > self.theta_high:
+            return Verdict.HIGH
+        return Verdict.LOW if ratio < self.theta_low else Verdict.MIXED
+
+    def verdicts(
+        self, ratio: NDArray[np.floating], volume: NDArray[np.floating]
+    ) -> NDArray[np.str_]:
+        """The taxonomy for arrays.
+
+        Args:
+            ratio: Worth in [0, 1], shape (n,).
+            volume: Effective sizes in retrievals, shape (n,).
+
+        Returns:
+            Values of `Verdict`, shape (n,).
+
+        Examples:
+            >>> Policy().verdicts(np.array([0.2, 0.4, 0.9]), np.array([50.0, 50.0, 3.0])).tolist()
+            ['low', 'mixed', 'uncertain']
+        """
+        return np.select(
+            [volume < self.v_min, ratio > self.theta_high, ratio < self.theta_low],
+            [Verdict.UNCERTAIN.value, Verdict.HIGH.value, Verdict.LOW.value],
+            default=Verdict.MIXED.value,
+        )
+
+    def next_status(self, status: Status, evidence: Evidence) -> Status:
+        """The status that follows from the evidence since the last restore.
+
+        A pin stays. An UNCERTAIN memory is never suppressed. A suppressed one comes back above the hysteresis.
+        """
+        if status is Status.PINNED:
+            return status
+        verdict = self.verdict(evidence) if self.suppress else Verdict.UNCERTAIN
+        if status is Status.ACTIVE:
+            return Status.SUPPRESSED if verdict is Verdict.LOW else status
+        back = (
+            verdict is Verdict.UNCERTAIN or evidence.worth >= self.theta_low + self.hysteresis
+        ) and verdict is not Verdict.LOW
+        return Status.ACTIVE if back else status
+
+    def with_rank(self, rank: Sequence[float]) -> Self:
+        """The same policy with other ranking weights, checked like the policy's own."""
+        return self.model_validate({**self.__dict__, "rank": tuple(rank)})
+
+    # -- ranking ----------------------------------------------------------------------------------------------
+
+    def rank_terms(
+        self,
+        positive: NDArray[np.int64],
+        negative: NDArray[np.int64],
+        size: NDArray[np.int64],
+        squared: NDArray[np.int64],
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What the ranking needs of each memory, apart from the weights of a query.
+
+        Splitting the worth in two lets the value of an UNCERTAIN memory move with the pool without touching its row.
+
+        Args:
+            positive: hits+ in units of 2**-32, int64, shape (n,).
+            negative: hits-, likewise.
+            size: n, likewise.
+            squared: Sum of squared weights, likewise.
+
+        Returns:
+            (worth, or 0 where uncertain; 1 where the fallback of `fallback_worth` applies), float64 of shape (n,).
+        """
+        ratio = worth(positive, negative)
+        if self.uncertain == "worth":
+            return ratio, np.zeros_like(ratio)
+        total = (positive + negative) / UNIT
+        volume = effective_size(size / UNIT, total, squared / UNIT)
+        uncertain = volume < self.v_min
+        return np.where(uncertain, 0.0, ratio), uncertain.astype(np.float64)
+
+    def fallback_worth(self, positive: float, total: float) -> float:
+        """The worth that stands in for UNCERTAIN memories.
+
+        Args:
+            positive: hits+ of the namespace, all memories.
+            total: hits+ + hits- of the namespace, same unit.
+        """
+        return positive / total if self.uncertain == "pool" and total > 0 else self.prior
+
+    def settle(
+        self, shown: Sequence[Shown], reward: float | None, used: tuple[str, ...] | None
+    ) -> list[Any]:
+        """`credit.settle` under this policy's rule."""
+        return settle(
+            shown,
+            reward,
+            used,
+            rule=self.credit,
+            w_min=self.w_min,
+            half_life=self.recency_half_life,
+        )

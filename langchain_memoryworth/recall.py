@@ -1,0 +1,214 @@
+"""From a query vector to the memories that are served: ranking, floor, filter, diversity, exploration."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from langchain_core.documents import Document
+from langchain_core.vectorstores.utils import maximal_marginal_relevance
+from numpy.typing import NDArray
+
+from langchain_memoryworth.database import Database
+from langchain_memoryworth.filters import Filter, predicate
+from langchain_memoryworth.index import Found
+from langchain_memoryworth.memories import Memories
+from langchain_memoryworth.policy import Policy, Rank
+from langchain_memoryworth.records import Arm
+from langchain_memoryworth.replica import Space
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One question to a namespace.
+
+    Attributes:
+        vector: float32, shape (d,), unit length.
+        k: How many memories are wanted.
+        rank: Weights of similarity, worth and recency; None means the policy's.
+        filter: On metadata and text.
+        min_similarity: Cosine below which nothing is served; None means the policy's.
+        diversity: Lambda of maximal marginal relevance in [0, 1], 1 is pure relevance; None means off.
+        fetch_k: Candidates for diversity.
+        episode_id: Whose draws decide about exploration; None means no exploration.
+    """
+
+    vector: NDArray[np.float32]
+    k: int
+    rank: Rank | None = None
+    filter: Filter | None = None
+    min_similarity: float | None = None
+    diversity: float | None = None
+    fetch_k: int = 20
+    episode_id: str | None = None
+
+
+class Selected(NamedTuple):
+    """One memory chosen for a query."""
+
+    seq: int
+    similarity: float
+    score: float
+    arm: Arm = Arm.SERVED
+    propensity: float = 1.0
+
+
+class Recall:
+    """Answers queries on a space.
+
+    Args:
+        database: Where filters read texts and metadata.
+        memories: The texts.
+    """
+
+    def __init__(self, database: Database, memories: Memories) -> None:
+        self._database = database
+        self._memories = memories
+
+    def select(self, space: Space, query: Query, policy: Policy, now: float) -> list[Selected]:
+        """The memories to serve, best first; k of them whenever k may be served."""
+        weights = space.weights(query.rank or policy.rank, now)
+        accepts = self._acceptance(query.filter)
+        wanted = query.k if query.diversity is None else max(query.k, query.fetch_k)
+        found = self._ranked(space, query, policy, weights, wanted, accepts)
+        if query.diversity is not None:
+            found = _diverse(space, found, query)
+        chosen = [
+            Selected(int(s), float(sim), float(score)) for s, score, sim in zip(*found, strict=True)
+        ]
+        if query.episode_id is None or not draw(policy, query.episode_id):
+            return chosen
+        return self._explore(space, query, policy, weights, chosen, accepts)
+
+    def held_back(
+        self, space: Space, query: Query, policy: Policy, chosen: list[Selected], now: float
+    ) -> list[Selected]:
+        """Suppressed memories that would be among the first k."""
+        weights = space.weights(query.rank or policy.rank, now)
+        found = self._held(space, query, policy, weights, chosen, self._acceptance(query.filter))
+        return found[: query.k]
+
+    def _ranked(
+        self,
+        space: Space,
+        query: Query,
+        policy: Policy,
+        weights: tuple[float, ...],
+        wanted: int,
+        accepts: Callable[[list[int]], NDArray[np.bool_]] | None,
+    ) -> Found:
+        floor = _floor(query, policy)
+        if floor is not None:
+            # All above the floor, and then by score: the best k overall may all lie below it.
+            found = space.index.within(query.vector, weights, floor)
+            return _head(found, accepts, wanted)
+        if accepts is None:
+            return space.index.search(query.vector, weights, wanted)
+        fetch = 4 * wanted
+        while True:
+            found = space.index.search(query.vector, weights, fetch)
+            exhausted = len(found.seqs) < fetch
+            head = _head(found, accepts, wanted)
+            if exhausted or len(head.seqs) == wanted:
+                return head
+            fetch *= 4
+
+    def _acceptance(
+        self, filter_: Filter | None
+    ) -> Callable[[list[int]], NDArray[np.bool_]] | None:
+        if filter_ is None:
+            return None
+        accepts = predicate(filter_)
+        known: dict[int, bool] = {}
+
+        def mask(seqs: list[int]) -> NDArray[np.bool_]:
+            new = [s for s in seqs if s not in known]
+            with self._database.read() as session:
+                texts = self._memories.texts(session, new)
+            for seq, t in texts.items():
+                known[seq] = bool(
+                    accepts(Document(id=t.id, page_content=t.text, metadata=dict(t.metadata)))
+                )
+            return np.array([known[s] for s in seqs], dtype=np.bool_)
+
+        return mask
+
+    def _held(
+        self,
+        space: Space,
+        query: Query,
+        policy: Policy,
+        weights: tuple[float, ...],
+        chosen: list[Selected],
+        accepts: Callable[[list[int]], NDArray[np.bool_]] | None,
+    ) -> list[Selected]:
+        if not space.index.held:
+            return []
+        full = len(chosen) >= query.k
+        above = min(c.score for c in chosen) if full else -np.inf
+        found = space.index.held_back(query.vector, weights, above)
+        floor = _floor(query, policy)
+        if floor is not None:
+            found = found.take(found.similarities >= floor)
+        found = _head(found, accepts, query.k)
+        return [
+            Selected(int(s), float(sim), float(score)) for s, score, sim in zip(*found, strict=True)
+        ]
+
+    def _explore(
+        self,
+        space: Space,
+        query: Query,
+        policy: Policy,
+        weights: tuple[float, ...],
+        chosen: list[Selected],
+        accepts: Callable[[list[int]], NDArray[np.bool_]] | None,
+    ) -> list[Selected]:
+        held = self._held(space, query, policy, weights, chosen, accepts)
+        if not held:
+            return chosen
+        best = on_probation(held[0], policy.exploration)
+        return [*chosen[: query.k - 1], best]
+
+
+def on_probation(selected: Selected, propensity: float) -> Selected:
+    """The same memory on probation."""
+    return selected._replace(arm=Arm.PROBATION, propensity=propensity)
+
+
+def draw(policy: Policy, episode_id: str) -> bool:
+    """Whether an episode explores: the same episode and seed always draw the same, so retries and resumes agree."""
+    if not policy.exploration:
+        return False
+    digest = hashlib.blake2b(f"{policy.seed}/{episode_id}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64 < policy.exploration
+
+
+def _floor(query: Query, policy: Policy) -> float | None:
+    return policy.min_similarity if query.min_similarity is None else query.min_similarity
+
+
+def _head(
+    found: Found, accepts: Callable[[list[int]], NDArray[np.bool_]] | None, count: int
+) -> Found:
+    if accepts is None:
+        return found.take(slice(count))
+    keep = np.empty(0, np.int64)
+    for start in range(0, len(found.seqs), 256):
+        part = accepts(found.seqs[start : start + 256].tolist())
+        keep = np.concatenate([keep, start + np.flatnonzero(part)])
+        if len(keep) >= count:
+            break
+    return found.take(keep[:count])
+
+
+def _diverse(space: Space, found: Found, query: Query) -> Found:
+    if not len(found.seqs) or query.diversity is None:
+        return found
+    order = maximal_marginal_relevance(
+        query.vector, list(space.index.vectors(found.seqs)), query.diversity, query.k
+    )
+    return found.take(np.array(order))

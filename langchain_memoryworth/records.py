@@ -1,0 +1,218 @@
+"""The values that travel between the layers, and the words of the package. No behaviour of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from langchain_memoryworth.evidence import Evidence
+
+Namespace = tuple[str, ...]
+"""Segments, compared whole; `()` is the default one."""
+
+
+def namespace_key(namespace: Namespace) -> str:
+    """A namespace as the database compares it: by whole segments, `%` and `_` being plain characters."""
+    return json.dumps(list(namespace), ensure_ascii=False)
+
+
+class Verdict(StrEnum):
+    """What the evidence says of a memory (the paper's Definition 3.2)."""
+
+    HIGH = "high"
+    MIXED = "mixed"
+    LOW = "low"
+    UNCERTAIN = "uncertain"
+
+
+class Status(StrEnum):
+    """What governance does with a memory."""
+
+    ACTIVE = "active"
+    SUPPRESSED = "suppressed"
+    PINNED = "pinned"
+
+
+class Arm(StrEnum):
+    """Why a memory was in front of the model."""
+
+    SERVED = "served"
+    PROBATION = "probation"
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeKey:
+    """What names an episode.
+
+    Attributes:
+        id: Its id; the root run's unless the user gave one.
+        aliases: Other ids by which `record_outcome` finds it.
+        thread_id: The conversation that it belongs to.
+    """
+
+    id: str
+    aliases: tuple[str, ...] = ()
+    thread_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One stored memory with its evidence and standing."""
+
+    id: str
+    text: str
+    metadata: Mapping[str, Any]
+    namespace: Namespace
+    added_at: datetime
+    evidence: Evidence
+    verdict: Verdict
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One memory found by a search.
+
+    Attributes:
+        id: Id of the memory, unique in its namespace.
+        seq: Number of this version of the text in the database.
+        similarity: Cosine in [-1, 1], higher is nearer, whatever the ranking was.
+        score: What the ranking sorted by, higher first.
+        arm: Served by rank, or on probation by exploration.
+        propensity: Probability of having been chosen this way, in (0, 1].
+    """
+
+    id: str
+    seq: int
+    text: str
+    metadata: Mapping[str, Any]
+    similarity: float
+    score: float
+    arm: Arm = Arm.SERVED
+    propensity: float = 1.0
+
+
+class HeldBack(NamedTuple):
+    """A suppressed memory that a query would otherwise have got."""
+
+    id: str
+    text: str
+    similarity: float
+    score: float
+    evidence: Evidence
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchExplanation:
+    """What a query gets, and what was held back from it.
+
+    Attributes:
+        served: The hits, best first.
+        held_back: Suppressed memories that rank among the first k, best first.
+    """
+
+    served: tuple[Hit, ...]
+    held_back: tuple[HeldBack, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.served)} served, {len(self.held_back)} held back"]
+        lines += [f"  {h.score:+.3f}  {h.text[:70]}" for h in self.served]
+        lines += [f"  {h.score:+.3f}  {h.text[:70]}  ({h.reason})" for h in self.held_back]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What happened in an episode.
+
+    Attributes:
+        reward: In [0, 1]; 1 is success, 0 is failure, between is partial success.
+        used: Ids of the memories that the answer was made from, if known; `()` means that none was.
+    """
+
+    reward: float
+    used: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeRecord:
+    """One outcome as the ledger keeps it; the newest of a (source, source_id) is in force."""
+
+    source: str
+    source_id: str
+    reward: float | None
+    used: tuple[str, ...] | None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ExposureRecord:
+    """One memory in one episode, with the credit that it got.
+
+    Attributes:
+        weight: Share of the episode's outcome in [0, 1]; 0 while there is none.
+        positive: The part of the weight that counted as success.
+    """
+
+    memory_id: str
+    seq: int
+    rank: int
+    similarity: float | None
+    arm: Arm
+    propensity: float
+    shown: bool
+    weight: float
+    positive: float
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeRecord:
+    """One run as the ledger keeps it.
+
+    Attributes:
+        reward: The reward in force, in [0, 1]; None while unknown.
+    """
+
+    id: str
+    started_at: datetime
+    thread_id: str | None
+    reward: float | None
+    exposures: tuple[ExposureRecord, ...] = ()
+    outcomes: tuple[OutcomeRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether recording works, and what was lost.
+
+    Attributes:
+        memories: Live memories in the store, all namespaces.
+        suppressed: Those held back at present.
+        pinned: Those that can never be held back.
+        episodes: Runs in the ledger.
+        pending: Runs without an outcome, younger than the policy's `pending_age`.
+        expired: Runs without an outcome that are older.
+        unattributed: Retrievals since this store was opened that belonged to no known run.
+        failures: What could not be recorded since this store was opened, by the name of the step.
+        last_failure: The newest of them, as text.
+    """
+
+    memories: int
+    suppressed: int
+    pinned: int
+    episodes: int
+    pending: int
+    expired: int
+    unattributed: int = 0
+    failures: Mapping[str, int] = field(default_factory=dict)
+    last_failure: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """True if nothing failed to be recorded."""
+        return not self.failures

@@ -1,0 +1,129 @@
+"""The indexes in memory, and how they follow the database: lazily opened, one per namespace, caught up before each use."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from langchain_memoryworth.database import Database
+from langchain_memoryworth.evidence import UNIT
+from langchain_memoryworth.index import TERMS, Kind, VectorIndex
+from langchain_memoryworth.memories import Feed, Memories, as_feed
+from langchain_memoryworth.policy import Policy, Rank
+from langchain_memoryworth.records import Namespace, namespace_key
+
+_MAX_HALF_LIVES = 64.0
+"""Recency is stored as 2**(age before loading / half-life); a float32 has room for twice this."""
+
+
+class Space:
+    """One namespace in memory: its index, and the sums that the pool average needs."""
+
+    def __init__(self, dimension: int, kind: Kind, policy: Policy, now: float) -> None:
+        self.index = VectorIndex(dimension, kind)
+        self._policy = policy
+        self._loaded_at = now
+        self._hits: dict[int, tuple[int, int]] = {}
+
+    def apply(self, feed: Feed) -> None:
+        """Take rows over, whatever the index held of them before."""
+        self.index.remove(feed.seqs[~feed.live])
+        live = feed.live
+        positive, negative = feed.counters[0], feed.counters[1]
+        self.index.upsert(
+            feed.seqs[live],
+            feed.vectors[live],
+            self._terms(feed)[live],
+            feed.held[live] & self._policy.suppress,
+        )
+        if self._policy.uncertain == "pool":
+            for seq, alive, p, n in zip(
+                feed.seqs.tolist(), live, positive.tolist(), negative.tolist(), strict=True
+            ):
+                self._hits[seq] = (p, p + n) if alive else (0, 0)
+
+    def _terms(self, feed: Feed) -> NDArray[np.float64]:
+        terms = np.zeros((len(feed.seqs), TERMS))
+        terms[:, 0], terms[:, 1] = self._policy.rank_terms(*feed.counters)
+        if self._policy.recency_half_life is not None:
+            half_life = self._policy.recency_half_life.total_seconds()
+            # 0.5**((now - added)/h) is a product of a part of the row and a part of the query.
+            ages = (feed.added_at - self._loaded_at) / half_life
+            terms[:, 2] = np.exp2(np.clip(ages, -100.0, 100.0))
+        return terms
+
+    def weights(self, rank: Rank, now: float) -> tuple[float, float, float, float]:
+        """What the query puts on the similarity and the three terms of each row."""
+        similarity, worth, recency = rank
+        fallback = 0.0
+        if worth:
+            positive = sum(p for p, _ in self._hits.values())
+            total = sum(t for _, t in self._hits.values())
+            fallback = self._policy.fallback_worth(positive / UNIT, total / UNIT)
+        decay = 1.0
+        if self._policy.recency_half_life is not None:
+            decay = float(0.5 ** (self._half_lives(now)))
+        return similarity, worth, worth * fallback, recency * decay
+
+    def outdated(self, now: float) -> bool:
+        """Whether it is better loaded anew: recency out of range, or most rows dead."""
+        gone = self.index.gone
+        return self._half_lives(now) > _MAX_HALF_LIVES or gone > max(1000, len(self.index))
+
+    def _half_lives(self, now: float) -> float:
+        if self._policy.recency_half_life is None:
+            return 0.0
+        return (now - self._loaded_at) / self._policy.recency_half_life.total_seconds()
+
+
+class Replica:
+    """All namespaces that this process has looked at."""
+
+    def __init__(self, database: Database, memories: Memories, kind: Kind) -> None:
+        self._database = database
+        self._memories = memories
+        self._kind: Kind = kind
+        self._spaces: dict[Namespace, Space] = {}
+        self._keys: dict[str, Namespace] = {}
+        self._cursor = 0
+        self._lock = threading.RLock()
+
+    def refresh(self) -> bool:
+        """Take over what this or another process has committed; True if the policy is among it."""
+        with self._lock, self._database.read() as session:
+            if self._memories.revision(session) <= self._cursor:
+                return False
+            changes = self._memories.changes(session, self._cursor)
+            if self._spaces:
+                touched = self._memories.touched(session, changes)
+                self._apply(self._memories.feed_some(session, touched))
+            self._cursor = changes[-1].revision
+        return any(c.kind == "policy" for c in changes)
+
+    def _apply(self, rows: dict[str, list[Sequence[object]]]) -> None:
+        for ns, some in rows.items():
+            namespace = self._keys.get(ns)
+            space = None if namespace is None else self._spaces.get(namespace)
+            if space is not None:
+                space.apply(as_feed(some, space.index.dimension))
+
+    def space(self, namespace: Namespace, dimension: int, policy: Policy, now: float) -> Space:
+        """One namespace, loaded at its first use."""
+        with self._lock:
+            space = self._spaces.get(namespace)
+            if space is None or space.outdated(now):
+                space = Space(dimension, self._kind, policy, now)
+                with self._database.read() as session:
+                    # What was committed since the cursor is seen here and applied again later: the same rows.
+                    space.apply(self._memories.feed(session, namespace, dimension))
+                self._spaces[namespace] = space
+                self._keys[namespace_key(namespace)] = namespace
+            return space
+
+    def forget(self) -> None:
+        """Drop all indexes; they are loaded again at their next use. Needed when the policy changes."""
+        with self._lock:
+            self._spaces.clear()

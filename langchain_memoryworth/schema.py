@@ -1,0 +1,168 @@
+"""The tables, and the migrations that lead to them. One schema for SQLite and Postgres.
+
+`memories` holds one row per version of a text: evidence belongs to the text, so a changed text is a new row under the
+same id, and the old one is retired. `evidence` is narrow and apart, because it is what outcomes write. `outcomes` and
+`actions` are append-only. `changes` is the cursor by which other processes follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Double,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    text,
+)
+
+metadata = MetaData()
+_Key = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER PRIMARY KEY is SQLite's rowid
+
+
+def _counter(name: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False, server_default=text("0"))
+
+
+meta = Table(
+    "meta", metadata, Column("key", String, primary_key=True), Column("value", Text, nullable=False)
+)
+
+policies = Table(
+    "policies",
+    metadata,
+    Column("version", _Key, primary_key=True),
+    Column("document", Text, nullable=False),
+    Column("at", Double, nullable=False),
+)
+
+memories = Table(
+    "memories",
+    metadata,
+    Column("seq", _Key, primary_key=True),
+    Column("namespace", Text, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("metadata", Text, nullable=False),
+    Column("vector", LargeBinary, nullable=False),
+    Column("added_at", Double, nullable=False),
+    Column("retired_at", Double),
+    Index("memories_id", "id", "namespace"),
+    Index("memories_namespace", "namespace"),
+    Index(
+        "memories_live",
+        "namespace",
+        "id",
+        unique=True,
+        sqlite_where=text("retired_at IS NULL"),
+        postgresql_where=text("retired_at IS NULL"),
+    ),
+)
+
+evidence = Table(
+    "evidence",
+    metadata,
+    Column("seq", _Key, primary_key=True, autoincrement=False),
+    Column("status", String, nullable=False, server_default=text("'active'")),
+    Column("epoch", Integer, nullable=False, server_default=text("0")),
+    *(_counter(n) for n in ("positive", "negative", "size", "squared", "retrievals")),
+    # What stood at the last restore: only what came after it can suppress again.
+    *(_counter(f"base_{n}") for n in ("positive", "negative", "size", "squared", "retrievals")),
+)
+
+episodes = Table(
+    "episodes",
+    metadata,
+    Column("eid", _Key, primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("thread_id", Text),
+    Column("started_at", Double, nullable=False),
+    Column("settled_at", Double),
+    Column("reward", Double),
+    # Only the open ones are ever listed, and there are few of them.
+    Index(
+        "episodes_open",
+        "started_at",
+        sqlite_where=text("reward IS NULL"),
+        postgresql_where=text("reward IS NULL"),
+    ),
+)
+
+aliases = Table(
+    "aliases",
+    metadata,
+    Column("alias", Text, primary_key=True),
+    Column("eid", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+exposures = Table(
+    "exposures",
+    metadata,
+    Column("eid", BigInteger, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("rank", Integer, nullable=False),
+    Column("similarity", Double),
+    Column("context", Text),
+    Column("arm", String, nullable=False),
+    Column("propensity", Double, nullable=False),
+    Column("shown", SmallInteger, nullable=False),
+    Column("used", SmallInteger),
+    Column("at", Double, nullable=False),
+    *(_counter(n) for n in ("weight", "positive", "size")),
+    # The restore count of the memory when the credit was first given; NULL while it never was.
+    Column("epoch", Integer),
+    sqlite_with_rowid=False,
+)
+
+outcomes = Table(
+    "outcomes",
+    metadata,
+    Column("number", _Key, primary_key=True),
+    Column("eid", BigInteger, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("source_id", Text, nullable=False),
+    Column("reward", Double),
+    Column("used", Text),
+    Column("at", Double, nullable=False),
+    Index("outcomes_eid", "eid"),
+)
+
+actions = Table(
+    "actions",
+    metadata,
+    Column("number", _Key, primary_key=True),
+    Column("seq", BigInteger),
+    Column("kind", String, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("evidence", Text),
+    Index("actions_seq", "seq"),
+)
+
+changes = Table(
+    "changes",
+    metadata,
+    Column("revision", _Key, primary_key=True),
+    Column("kind", String, nullable=False),
+    Column("low", BigInteger, nullable=False),
+    Column("high", BigInteger, nullable=False),
+)
+
+
+def _initial(connection: Connection) -> None:
+    metadata.create_all(connection)
+
+
+MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_initial,)
+"""Append only. The schema version of a database is how many of these it has seen."""

@@ -1,0 +1,220 @@
+"""How each memory stands: its counters, its status, and the record of every change of either.
+
+Part of the ledger, below both of its halves: `memories` starts a standing, `ledger` moves it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any, Literal
+
+from langchain_memoryworth.database import Session, Statement
+from langchain_memoryworth.evidence import Evidence
+from langchain_memoryworth.policy import Policy
+from langchain_memoryworth.records import Status
+
+ChangeKind = Literal["memories", "episode", "policy"]
+CHUNK = 500
+"""Values in one IN list; SQLite once allowed no more than 999 parameters."""
+
+_COUNTERS = ("positive", "negative", "size", "squared", "retrievals")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One row of the evidence table.
+
+    Attributes:
+        baseline: What stood at the last restore; only evidence after it can suppress.
+        epoch: How often the memory was restored.
+    """
+
+    seq: int
+    status: Status
+    epoch: int
+    evidence: Evidence
+    baseline: Evidence
+
+    @property
+    def recent(self) -> Evidence:
+        """The evidence since the last restore."""
+        return self.evidence - self.baseline
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A change of one memory's counters.
+
+    Attributes:
+        evidence: What is added.
+        epoch: The restore count under which the credit was first given.
+    """
+
+    standing: Standing
+    evidence: Evidence
+    epoch: int
+
+
+def in_chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Cut a list into pieces that fit into one IN list."""
+    for start in range(0, len(values), CHUNK):
+        yield values[start : start + CHUNK]
+
+
+@cache
+def in_list(sql: str, count: int) -> Statement:
+    """A statement whose `:values` stands for a list of `count` parameters."""
+    names = ", ".join(f":v{i}" for i in range(count))
+    return Statement(sql.replace(":values", f"({names})"))
+
+
+def select_in(session: Session, sql: str, values: Sequence[Any], **fixed: Any) -> list[Any]:
+    """All rows of a query with an IN list of any length."""
+    found: list[Any] = []
+    for chunk in in_chunks(values):
+        parameters = {f"v{i}": value for i, value in enumerate(chunk)} | fixed
+        found += session.run(in_list(sql, len(chunk)), parameters).fetchall()
+    return found
+
+
+def standing_of(row: Sequence[Any]) -> Standing:
+    """Read the columns of `STANDING_COLUMNS`."""
+    return Standing(row[0], Status(row[1]), row[2], Evidence(*row[3:8]), Evidence(*row[8:13]))
+
+
+STANDING_COLUMNS = "e.seq, e.status, e.epoch, " + ", ".join(
+    f"e.{prefix}{name}" for prefix in ("", "base_") for name in _COUNTERS
+)
+
+
+def read(session: Session, seqs: Sequence[int]) -> dict[int, Standing]:
+    """The standings of some memories by their number."""
+    sql = f"SELECT {STANDING_COLUMNS} FROM evidence e WHERE e.seq IN :values"
+    return {row[0]: standing_of(row) for row in select_in(session, sql, seqs)}
+
+
+def add(session: Session, deltas: Sequence[Delta], policy: Policy, now: float) -> None:
+    """Add to counters, and set the statuses that follow from it.
+
+    The rows are written in the order of their numbers, or two settlements could block each other on Postgres.
+    """
+    ordered = sorted(deltas, key=lambda d: d.standing.seq)
+    session.run(_ADD, [_addends(d.standing.seq, d.evidence) for d in ordered])
+    # Credit that was given before a restore and is corrected after it belongs to the time before.
+    old = [d for d in ordered if d.epoch < d.standing.epoch]
+    if old:
+        session.run(_ADD_TO_BASELINE, [_addends(d.standing.seq, d.evidence) for d in old])
+    for delta in ordered:
+        before = delta.standing
+        recent = before.recent if delta.epoch < before.epoch else before.recent + delta.evidence
+        follow(session, before, recent, before.evidence + delta.evidence, policy, now)
+
+
+def follow(
+    session: Session,
+    standing: Standing,
+    recent: Evidence,
+    evidence: Evidence,
+    policy: Policy,
+    now: float,
+) -> bool:
+    """Set the status that the policy gives to this evidence; True if it changed."""
+    status = policy.next_status(standing.status, recent)
+    if status is standing.status:
+        return False
+    suppressed = status is Status.SUPPRESSED
+    reason = (
+        f"worth {recent.worth:.3f} over {recent.effective_size:g} retrievals, "
+        f"theta_low {policy.theta_low:g}, v_min {policy.v_min:g}"
+    )
+    set_status(session, standing.seq, status)
+    note(
+        session,
+        "suppress" if suppressed else "reinstate",
+        "policy",
+        reason,
+        now,
+        seq=standing.seq,
+        evidence=evidence,
+    )
+    return True
+
+
+def set_status(session: Session, seq: int, status: Status) -> None:
+    """Write a status, nothing else."""
+    session.run(_SET_STATUS, {"seq": seq, "status": status.value})
+
+
+def rebase(session: Session, seq: int) -> None:
+    """Take the counters as they stand for the baseline: only what comes later can suppress."""
+    session.run(_REBASE, {"seq": seq})
+
+
+def note(
+    session: Session,
+    kind: str,
+    actor: str,
+    reason: str,
+    now: float,
+    *,
+    seq: int | None = None,
+    evidence: Evidence | None = None,
+) -> None:
+    """Append to the record of governance actions."""
+    document = None if evidence is None else json.dumps(asdict(evidence))
+    session.run(
+        _NOTE,
+        {
+            "seq": seq,
+            "kind": kind,
+            "actor": actor,
+            "reason": reason,
+            "at": now,
+            "evidence": document,
+        },
+    )
+
+
+def changed(session: Session, kind: ChangeKind, low: int, high: int | None = None) -> None:
+    """Tell the other processes, and this one's index, what to read again."""
+    session.run(_CHANGED, {"kind": kind, "low": low, "high": low if high is None else high})
+
+
+def changed_many(session: Session, seqs: Sequence[int]) -> None:
+    """`changed` for single memories."""
+    if seqs:
+        session.run(_CHANGED, [{"kind": "memories", "low": s, "high": s} for s in seqs])
+
+
+def _addends(seq: int, evidence: Evidence) -> Mapping[str, int]:
+    return {
+        "seq": seq,
+        "positive": evidence.positive,
+        "negative": evidence.negative,
+        "size": evidence.size,
+        "squared": evidence.squared,
+        "retrievals": evidence.retrievals,
+    }
+
+
+def _sum(prefix: str) -> Statement:
+    columns = ", ".join(f"{prefix}{n} = {prefix}{n} + :{n}" for n in _COUNTERS)
+    return Statement(f"UPDATE evidence SET {columns} WHERE seq = :seq")
+
+
+_ADD = _sum("")
+_ADD_TO_BASELINE = _sum("base_")
+_SET_STATUS = Statement("UPDATE evidence SET status = :status WHERE seq = :seq")
+_REBASE = Statement(
+    "UPDATE evidence SET epoch = epoch + 1, "
+    + ", ".join(f"base_{n} = {n}" for n in _COUNTERS)
+    + " WHERE seq = :seq"
+)
+_NOTE = Statement(
+    "INSERT INTO actions (seq, kind, actor, reason, at, evidence) "
+    "VALUES (:seq, :kind, :actor, :reason, :at, :evidence)"
+)
+_CHANGED = Statement("INSERT INTO changes (kind, low, high) VALUES (:kind, :low, :high)")
