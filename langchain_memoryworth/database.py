@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,6 @@ from typing import Any, Literal
 
 from sqlalchemy import (
     Connection,
-    CursorResult,
     Dialect,
     Engine,
     create_engine,
@@ -20,8 +18,8 @@ from sqlalchemy import (
     make_url,
     text,
 )
-from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, SQLAlchemyError
-from sqlalchemy.pool import StaticPool
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import PoolProxiedConnection, StaticPool
 
 from langchain_memoryworth import errors
 from langchain_memoryworth.schema import MIGRATIONS
@@ -54,27 +52,33 @@ class Statement:
 
 
 class Session:
-    """One connection inside a transaction."""
+    """One transaction, on the driver's own cursor: what SQLAlchemy adds per statement costs as much as SQLite itself."""
 
-    __slots__ = ("connection",)
+    __slots__ = ("_cursor", "_dialect")
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+    def __init__(self, cursor: Any, dialect: Dialect) -> None:
+        self._cursor = cursor
+        self._dialect = dialect
 
-    def run(
-        self, statement: Statement, parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] = ()
-    ) -> CursorResult[Any]:
-        """Run a statement once, or once per mapping."""
-        sql = statement.on(self.connection.dialect)
-        return self.connection.exec_driver_sql(sql, parameters or None)
+    def run(self, statement: Statement, parameters: Mapping[str, Any] | None = None) -> None:
+        """Run a statement once."""
+        self._cursor.execute(statement.on(self._dialect), parameters or {})
 
-    def rows(self, statement: Statement, **parameters: Any) -> Sequence[Any]:
+    def run_many(self, statement: Statement, parameters: Sequence[Mapping[str, Any]]) -> None:
+        """Run a statement once per mapping."""
+        self._cursor.executemany(statement.on(self._dialect), parameters)
+
+    def rows(self, statement: Statement, **parameters: Any) -> list[tuple[Any, ...]]:
         """All rows of a query."""
-        return self.run(statement, parameters).fetchall()
+        self.run(statement, parameters)
+        found: list[tuple[Any, ...]] = self._cursor.fetchall()
+        return found
 
-    def row(self, statement: Statement, **parameters: Any) -> Any:
+    def row(self, statement: Statement, **parameters: Any) -> tuple[Any, ...] | None:
         """The first row of a query, or None."""
-        return self.run(statement, parameters).fetchone()
+        self.run(statement, parameters)
+        found: tuple[Any, ...] | None = self._cursor.fetchone()
+        return found
 
     def number(self, statement: Statement, **parameters: Any) -> int:
         """The only value of a query, 0 if there is none."""
@@ -149,49 +153,56 @@ class Database:
 
         Writers of this process queue here and not at SQLite's lock, whose waiters starve.
         """
-        with self._lock, self._translated(), self.engine.connect() as connection:
-            if connection.dialect.name == "sqlite":
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
+        with self._lock, self._connection() as connection:
+            cursor = connection.cursor()
+            if self._sqlite:
+                cursor.execute("BEGIN IMMEDIATE")
             try:
-                yield Session(connection)
+                yield Session(cursor, self.engine.dialect)
+                connection.commit()
             except BaseException:
-                self._end(connection, "ROLLBACK")
+                connection.rollback()
                 raise
-            self._end(connection, "COMMIT")
 
     @contextmanager
     def read(self) -> Iterator[Session]:
         """A transaction that reads one state of the database throughout."""
         if self.shared_connection:
-            with self._lock, self._translated(), self.engine.connect() as connection:
-                yield Session(connection)
+            with self._lock, self._connection() as connection:
+                yield Session(connection.cursor(), self.engine.dialect)
             return
-        with self._translated(), self.engine.connect() as connection:
-            if connection.dialect.name == "sqlite":
-                connection.exec_driver_sql("BEGIN")
-            try:
-                yield Session(connection)
-            finally:
-                self._end(connection, "ROLLBACK")
+        with self._connection() as connection:
+            cursor = connection.cursor()
+            if self._sqlite:
+                cursor.execute("BEGIN")
+            yield Session(cursor, self.engine.dialect)  # given back to the pool, it is rolled back
 
-    @staticmethod
-    def _end(connection: Connection, how: Literal["COMMIT", "ROLLBACK"]) -> None:
-        raw: Any = connection.connection.driver_connection
-        if raw is None:
-            return
-        if connection.dialect.name != "sqlite":
-            (connection.commit if how == "COMMIT" else connection.rollback)()
-        elif raw.in_transaction:
-            connection.exec_driver_sql(how)
+    @contextmanager
+    def _connection(self) -> Iterator[PoolProxiedConnection]:
+        with self._translated():
+            connection = self.engine.raw_connection()
+            try:
+                yield connection
+            finally:
+                connection.close()
+
+    @property
+    def _sqlite(self) -> bool:
+        return self.engine.dialect.name == "sqlite"
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except (DatabaseError, sqlite3.DatabaseError) as error:
-            raise self._in_our_words(getattr(error, "orig", None) or error) from error
         except SQLAlchemyError as error:
-            raise errors.StorageError(f"{self._where()}: {error}") from error
+            raise self._in_our_words(getattr(error, "orig", None) or error) from error
+        except self._driver_error as error:
+            raise self._in_our_words(error) from error
+
+    @cached_property
+    def _driver_error(self) -> type[Exception]:
+        error: type[Exception] = self.engine.dialect.loaded_dbapi.Error
+        return error
 
     def _where(self) -> str:
         return getattr(self, "name", None) or "the database"
@@ -207,20 +218,23 @@ class Database:
     # -- schema -----------------------------------------------------------------------------------------------
 
     def _migrate(self) -> None:
-        with self.read() as session:
-            found = self._schema_version(session)
-        if found > len(MIGRATIONS):
-            raise errors.SchemaVersionError(found, len(MIGRATIONS))
-        if found == len(MIGRATIONS):
-            return
-        with self.write() as session:
-            found = self._schema_version(session)  # another process may have been first
+        with self._translated(), self.engine.connect() as connection:
+            found = self._schema_version(connection)
+            connection.rollback()
+            if found > len(MIGRATIONS):
+                raise errors.SchemaVersionError(found, len(MIGRATIONS))
+            if found == len(MIGRATIONS):
+                return
+            if self._sqlite:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            found = self._schema_version(connection)  # another process may have been first
             for migrate in MIGRATIONS[found:]:
-                migrate(session.connection)
-            session.run(_SET_VERSION, {"version": str(len(MIGRATIONS))})
+                migrate(connection)
+            connection.execute(_SET_VERSION, {"version": str(len(MIGRATIONS))})
+            connection.commit()
 
-    def _schema_version(self, session: Session) -> int:
-        tables = set(inspect(session.connection).get_table_names())
+    def _schema_version(self, connection: Connection) -> int:
+        tables = set(inspect(connection).get_table_names())
         if not tables:
             return 0
         if not {"meta", "memories", "exposures"} <= tables:
@@ -228,15 +242,15 @@ class Database:
                 f"{self.name} holds other tables ({', '.join(sorted(tables)[:5])}) and is no memory "
                 "store; give a file of its own"
             )
-        return session.number(_GET_VERSION)
+        return int(connection.execute(_GET_VERSION).scalar() or 0)
 
     def close(self) -> None:
         """Close all connections."""
         self.engine.dispose()
 
 
-_GET_VERSION = Statement("SELECT value FROM meta WHERE key = 'schema_version'")
-_SET_VERSION = Statement(
+_GET_VERSION = text("SELECT value FROM meta WHERE key = 'schema_version'")
+_SET_VERSION = text(
     "INSERT INTO meta (key, value) VALUES ('schema_version', :version) "
     "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 )

@@ -71,7 +71,7 @@ class Ledger:
     ) -> None:
         """Write down what is shown; once per episode and memory, however often it is retrieved."""
         eid, settled = self._open_episode(session, episode, now)
-        session.run(
+        session.run_many(
             _EXPOSE,
             [
                 {
@@ -100,7 +100,7 @@ class Ledger:
             dropped = [r for r in rows if r.standing.seq in wanted]
             if dropped:
                 eid = found[0]
-                session.run(_HIDE, [{"eid": eid, "seq": r.standing.seq} for r in dropped])
+                session.run_many(_HIDE, [{"eid": eid, "seq": r.standing.seq} for r in dropped])
                 if found[1]:
                     self._settle(session, eid, policy, now)
         return len(dropped)
@@ -117,7 +117,7 @@ class Ledger:
             eid, settled = self._known(session, episode_id)
             rows = self._rows(session, eid)
             _check_used(used, rows, episode_id)
-            session.run(
+            session.run_many(
                 _USED,
                 [
                     {"eid": eid, "seq": r.standing.seq, "used": int(r.memory_id in used)}
@@ -232,7 +232,7 @@ class Ledger:
                 }
             )
         if writes:
-            session.run(_CREDIT, writes)
+            session.run_many(_CREDIT, writes)
             standing.add(session, deltas, policy, now)
 
     # -- reading ----------------------------------------------------------------------------------------------
@@ -259,17 +259,9 @@ class Ledger:
             head,
             tuple(
                 ExposureRecord(
-                    memory_id=r.id,
-                    seq=r.seq,
-                    rank=r.rank,
-                    similarity=r.similarity,
-                    arm=Arm(r.arm),
-                    propensity=r.propensity,
-                    shown=bool(r.shown),
-                    weight=r.weight / UNIT,
-                    positive=r.positive / UNIT,
+                    memory_id, seq, rank, similarity, Arm(arm), p, bool(shown), w / UNIT, hit / UNIT
                 )
-                for r in exposures
+                for memory_id, seq, rank, similarity, arm, p, shown, w, hit in exposures
             ),
             tuple(outcomes.values()),
         )
@@ -302,11 +294,11 @@ class Ledger:
     def _open_episode(self, session: Session, episode: EpisodeKey, now: float) -> tuple[int, bool]:
         found = self._find(session, episode.id)
         if found is None:
-            row = session.row(_NEW_EPISODE, id=episode.id, thread_id=episode.thread_id, now=now)
-            found = (row[0], False)
+            eid = session.number(_NEW_EPISODE, id=episode.id, thread_id=episode.thread_id, now=now)
+            found = (eid, False)
         aliases = [a for a in episode.aliases if a != episode.id]
         if aliases:
-            session.run(_ALIAS, [{"alias": a, "eid": found[0]} for a in aliases])
+            session.run_many(_ALIAS, [{"alias": a, "eid": found[0]} for a in aliases])
         return found
 
     def _rows(self, session: Session, eid: int) -> list[_Row]:
@@ -329,14 +321,12 @@ class Ledger:
     def _outcomes(self, session: Session, eid: int) -> dict[tuple[str, str], OutcomeRecord]:
         """The outcomes in force, the newest of each key, oldest first; withdrawn ones are left out."""
         current: dict[tuple[str, str], OutcomeRecord] = {}
-        for r in session.rows(_OUTCOMES, eid=eid):
-            current.pop((r.source, r.source_id), None)
-            if r.reward is not None:
-                used = None if r.used is None else tuple(json.loads(r.used))
-                at = datetime.fromtimestamp(r.at, UTC)
-                current[r.source, r.source_id] = OutcomeRecord(
-                    r.source, r.source_id, r.reward, used, at
-                )
+        for source, source_id, reward, document, at in session.rows(_OUTCOMES, eid=eid):
+            current.pop((source, source_id), None)
+            if reward is not None:
+                used = None if document is None else tuple(json.loads(document))
+                when = datetime.fromtimestamp(at, UTC)
+                current[source, source_id] = OutcomeRecord(source, source_id, reward, used, when)
         return current
 
 
@@ -385,14 +375,9 @@ def _episode(
     exposures: tuple[ExposureRecord, ...] = (),
     outcomes: tuple[OutcomeRecord, ...] = (),
 ) -> EpisodeRecord:
-    return EpisodeRecord(
-        id=row.id,
-        started_at=datetime.fromtimestamp(row.started_at, UTC),
-        thread_id=row.thread_id,
-        reward=row.reward,
-        exposures=exposures,
-        outcomes=outcomes,
-    )
+    id_, started_at, thread_id, reward = row
+    at = datetime.fromtimestamp(started_at, UTC)
+    return EpisodeRecord(id_, at, thread_id, reward, exposures, outcomes)
 
 
 _FIND = Statement(

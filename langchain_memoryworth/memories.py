@@ -18,6 +18,13 @@ from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Memory, Namespace, Status, namespace_key
 
 
+class _Version(NamedTuple):
+    seq: int
+    id: str
+    text: str
+    retired_at: float | None
+
+
 class Text(NamedTuple):
     """What a hit needs of a memory."""
 
@@ -33,6 +40,15 @@ class NewMemory(NamedTuple):
     text: str
     metadata: Mapping[str, Any]
     vector: NDArray[np.float32]
+
+
+class Change(NamedTuple):
+    """What another process, or this one, has written: which rows to read again."""
+
+    revision: int
+    kind: str
+    low: int
+    high: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +107,20 @@ class Memories:
         ns = namespace_key(namespace)
         with self._database.write() as session:
             versions = self._versions(session, ns, list(last))
-            insert, revive, update, retire = [], [], [], []
+            insert: list[NewMemory] = []
+            revive: list[tuple[int, NewMemory]] = []
+            update: list[tuple[int, NewMemory]] = []
+            retire: list[int] = []
             for m in last.values():
                 known = versions.get(m.id, [])
-                live: Any = next((v for v in known if v.retired_at is None), None)
-                same: Any = next((v for v in known if v.text == m.text), None)
+                live = next((v for v in known if v.retired_at is None), None)
+                same = next((v for v in known if v.text == m.text), None)
                 if live is not None and live is not same:
                     retire.append(live.seq)
                 if same is None:
                     insert.append(m)
-                elif same is not live:
-                    revive.append((same.seq, m))
                 else:
-                    update.append((same.seq, m))
+                    (update if same is live else revive).append((same.seq, m))
             self._retire(session, retire, now)
             self._rewrite(session, revive + update, documents)
             self._insert(session, ns, insert, documents, now)
@@ -123,15 +140,16 @@ class Memories:
             self._retire(session, [r[0] for r in rows], now)
         return len(rows)
 
-    def _versions(self, session: Session, ns: str, ids: Sequence[str]) -> dict[str, list[Any]]:
-        found: dict[str, list[Any]] = {}
+    def _versions(self, session: Session, ns: str, ids: Sequence[str]) -> dict[str, list[_Version]]:
+        found: dict[str, list[_Version]] = {}
         for row in standing.select_in(session, _VERSIONS, ids, namespace=ns):
-            found.setdefault(row.id, []).append(row)
+            version = _Version(*row)
+            found.setdefault(version.id, []).append(version)
         return found
 
     def _retire(self, session: Session, seqs: Sequence[int], now: float) -> None:
         if seqs:
-            session.run(_RETIRE, [{"seq": s, "now": now} for s in seqs])
+            session.run_many(_RETIRE, [{"seq": s, "now": now} for s in seqs])
             standing.changed_many(session, seqs)
 
     def _rewrite(
@@ -141,7 +159,7 @@ class Memories:
         documents: Mapping[str, str],
     ) -> None:
         if rows:
-            session.run(
+            session.run_many(
                 _REWRITE,
                 [
                     {"seq": seq, "metadata": documents[m.id], "vector": m.vector.tobytes()}
@@ -161,7 +179,7 @@ class Memories:
         if not new:
             return
         first = session.number(_LAST_SEQ) + 1
-        session.run(
+        session.run_many(
             _INSERT,
             [
                 {
@@ -176,7 +194,7 @@ class Memories:
                 for seq, m in enumerate(new, first)
             ],
         )
-        session.run(_INSERT_EVIDENCE, [{"seq": first + i} for i in range(len(new))])
+        session.run_many(_INSERT_EVIDENCE, [{"seq": first + i} for i in range(len(new))])
         standing.changed(session, "memories", first, first + len(new) - 1)
 
     # -- reading ----------------------------------------------------------------------------------------------
@@ -184,7 +202,7 @@ class Memories:
     def texts(self, session: Session, seqs: Sequence[int]) -> dict[int, Text]:
         """Texts by number, retired ones too."""
         rows = standing.select_in(session, _TEXTS, seqs)
-        return {r.seq: Text(r.id, r.text, json.loads(r.metadata)) for r in rows}
+        return {seq: Text(id_, text, json.loads(doc)) for seq, id_, text, doc in rows}
 
     def get(self, namespace: Namespace, ids: Sequence[str], policy: Policy) -> dict[str, Memory]:
         """Live memories by id; unknown ids are left out."""
@@ -219,13 +237,13 @@ class Memories:
         An id that stands in several namespaces is taken from the preferred one, or left out as ambiguous.
         """
         found: dict[str, dict[str, int]] = {}
-        for row in standing.select_in(session, _LOCATE, list(dict.fromkeys(ids))):
-            found.setdefault(row.id, {})[row.namespace] = row.seq
-        ns = namespace_key(prefer)
+        for id_, ns, seq in standing.select_in(session, _LOCATE, list(dict.fromkeys(ids))):
+            found.setdefault(id_, {})[ns] = seq
+        preferred = namespace_key(prefer)
         return {
-            id_: places.get(ns, next(iter(places.values())))
+            id_: places.get(preferred, next(iter(places.values())))
             for id_, places in found.items()
-            if ns in places or len(places) == 1
+            if preferred in places or len(places) == 1
         }
 
     # -- feeding the index ------------------------------------------------------------------------------------
@@ -242,14 +260,14 @@ class Memories:
         """Rows of certain memories by their namespace, to be given to `as_feed`."""
         by_namespace: dict[str, list[Any]] = {}
         for row in standing.select_in(session, _FEED_SOME, seqs):
-            by_namespace.setdefault(row.namespace, []).append(row)
+            by_namespace.setdefault(row[-1], []).append(row)
         return by_namespace
 
-    def changes(self, session: Session, after: int) -> list[Any]:
-        """Changes after a revision, oldest first: (revision, kind, low, high)."""
-        return list(session.rows(_CHANGES, after=after))
+    def changes(self, session: Session, after: int) -> list[Change]:
+        """Changes after a revision, oldest first."""
+        return [Change(*row) for row in session.rows(_CHANGES, after=after)]
 
-    def touched(self, session: Session, changes: Sequence[Any]) -> list[int]:
+    def touched(self, session: Session, changes: Sequence[Change]) -> list[int]:
         """The numbers of the memories that some changes are about."""
         seqs: set[int] = set()
         for change in changes:

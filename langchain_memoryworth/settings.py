@@ -57,8 +57,7 @@ class Settings:
     def dimension(self) -> int | None:
         """Dimension of the vectors stored, None while there are none."""
         with self._database.read() as session:
-            row = session.row(_GET, key="dimension")
-        return None if row is None else int(row[0])
+            return session.number(_GET, key="dimension") or None
 
     def check_embedding(self, name: str, dimension: int) -> None:
         """Compare an embedding with the one that filled the store; the first one to come is kept.
@@ -89,8 +88,8 @@ class Settings:
             raise EmbeddingMismatchError(f"{stored[0]!r} with {stored[1]} dimensions", f"{name!r}")
 
     def _embedding(self, session: Session) -> tuple[str, int] | None:
-        name, dimension = session.row(_GET, key="embedding"), session.row(_GET, key="dimension")
-        return None if name is None else (str(name[0]), int(dimension[0]))
+        name = session.row(_GET, key="embedding")
+        return None if name is None else (str(name[0]), session.number(_GET, key="dimension"))
 
 
 def check_dimension(got: int, expected: int) -> None:

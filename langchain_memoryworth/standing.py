@@ -71,12 +71,14 @@ def in_list(sql: str, count: int) -> Statement:
     return Statement(sql.replace(":values", f"({names})"))
 
 
-def select_in(session: Session, sql: str, values: Sequence[Any], **fixed: Any) -> list[Any]:
+def select_in(
+    session: Session, sql: str, values: Sequence[Any], **fixed: Any
+) -> list[tuple[Any, ...]]:
     """All rows of a query with an IN list of any length."""
-    found: list[Any] = []
+    found: list[tuple[Any, ...]] = []
     for chunk in in_chunks(values):
         parameters = {f"v{i}": value for i, value in enumerate(chunk)} | fixed
-        found += session.run(in_list(sql, len(chunk)), parameters).fetchall()
+        found += session.rows(in_list(sql, len(chunk)), **parameters)
     return found
 
 
@@ -102,11 +104,11 @@ def add(session: Session, deltas: Sequence[Delta], policy: Policy, now: float) -
     The rows are written in the order of their numbers, or two settlements could block each other on Postgres.
     """
     ordered = sorted(deltas, key=lambda d: d.standing.seq)
-    session.run(_ADD, [_addends(d.standing.seq, d.evidence) for d in ordered])
+    session.run_many(_ADD, [_addends(d.standing.seq, d.evidence) for d in ordered])
     # Credit that was given before a restore and is corrected after it belongs to the time before.
     old = [d for d in ordered if d.epoch < d.standing.epoch]
     if old:
-        session.run(_ADD_TO_BASELINE, [_addends(d.standing.seq, d.evidence) for d in old])
+        session.run_many(_ADD_TO_BASELINE, [_addends(d.standing.seq, d.evidence) for d in old])
     for delta in ordered:
         before = delta.standing
         recent = before.recent if delta.epoch < before.epoch else before.recent + delta.evidence
@@ -186,7 +188,7 @@ def changed(session: Session, kind: ChangeKind, low: int, high: int | None = Non
 def changed_many(session: Session, seqs: Sequence[int]) -> None:
     """`changed` for single memories."""
     if seqs:
-        session.run(_CHANGED, [{"kind": "memories", "low": s, "high": s} for s in seqs])
+        session.run_many(_CHANGED, [{"kind": "memories", "low": s, "high": s} for s in seqs])
 
 
 def _addends(seq: int, evidence: Evidence) -> Mapping[str, int]:

@@ -242,7 +242,7 @@ def _notes(results: Results) -> tuple[str, ...]:
 _SETUP = """\
 The world of Experiment 1; the k = 8 memories are drawn one after the other without replacement from
 (1 - ε) softmax(b·MW) + ε/N. A softmax of temperature 3.0 is exp(MW/3); exp(3 MW) is shown as the other reading. MW
-lies between .4 and .6 for nearly all memories, so exp(MW/3) is within a few percent of uniform: the published regime
+lies between .4 and .6 for most memories, so exp(MW/3) is within a few percent of uniform: the published regime
 hardly has a feedback loop."""
 
 _COLLAPSE = """\
