@@ -1,1 +1,26 @@
-"""The command line. Filled in below."""
+"""The entry point of `langchain-memoryworth`: errors of ours are one line, not a traceback."""
+
+from __future__ import annotations
+
+import sys
+
+from langchain_memoryworth.errors import MemoryWorthError, MissingExtraError
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        _run()
+    except MemoryWorthError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _run() -> None:
+    try:
+        import typer  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("cli", "typer") from error
+    from langchain_memoryworth.commands import app
+
+    app()

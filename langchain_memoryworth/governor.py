@@ -178,10 +178,12 @@ class Governor:
         self._refresh()
         return self._memories.one(self._in(namespace), memory_id, self.policy)
 
-    def with_status(self, status: Status, namespace: Namespace | None = None) -> list[Memory]:
-        """All memories of one status, oldest first."""
+    def memories(
+        self, status: Status | None = None, namespace: Namespace | None = None
+    ) -> list[Memory]:
+        """All memories, or those of one status, oldest first."""
         self._refresh()
-        return self._memories.with_status(self._in(namespace), status, self.policy)
+        return self._memories.all(self._in(namespace), status, self.policy)
 
     def _in(self, namespace: Namespace | None) -> Namespace:
         return self.namespace if namespace is None else namespace

@@ -223,12 +223,11 @@ class Memories:
             raise MemoryNotFoundError.of(namespace, [memory_id])
         return found[memory_id]
 
-    def with_status(self, namespace: Namespace, status: Status, policy: Policy) -> list[Memory]:
-        """Live memories of one status, oldest first."""
+    def all(self, namespace: Namespace, status: Status | None, policy: Policy) -> list[Memory]:
+        """Live memories of one status, or of any, oldest first."""
+        wanted = None if status is None else status.value
         with self._database.read() as session:
-            rows = session.rows(
-                _WITH_STATUS, namespace=namespace_key(namespace), status=status.value
-            )
+            rows = session.rows(_ALL, namespace=namespace_key(namespace), status=wanted)
         return [_memory(r, namespace, policy) for r in rows]
 
     def locate(self, session: Session, ids: Sequence[str], prefer: Namespace) -> dict[str, int]:
@@ -337,7 +336,9 @@ _WHOLE = (
     "WHERE m.namespace = :namespace AND m.retired_at IS NULL"
 )
 _GET = _WHOLE + " AND m.id IN :values"
-_WITH_STATUS = Statement(_WHOLE + " AND e.status = :status ORDER BY m.seq")
+_ALL = Statement(
+    _WHOLE + " AND e.status = COALESCE(CAST(:status AS VARCHAR), e.status) ORDER BY m.seq"
+)
 _FEED = (
     "SELECT m.seq, m.vector, m.added_at, m.retired_at, e.status, e.positive, e.negative, e.size, "
     "e.squared, m.namespace FROM memories m JOIN evidence e ON e.seq = m.seq WHERE "

@@ -177,9 +177,19 @@ class GovernedMemories:
         """HIGH, MIXED, LOW or UNCERTAIN (Definition 3.2)."""
         return self.memory(memory_id, namespace=namespace).verdict
 
+    def memories(
+        self,
+        status: Status | str | None = None,
+        *,
+        namespace: Sequence[str] | str | None = None,
+    ) -> list[Memory]:
+        """All memories of a namespace, or those of one status, oldest first."""
+        wanted = None if status is None else Status(status)
+        return self.governor.memories(wanted, self._namespace(namespace))
+
     def suppressed(self, *, namespace: Sequence[str] | str | None = None) -> list[Memory]:
         """The memories that are held back at present."""
-        return self.governor.with_status(Status.SUPPRESSED, self._namespace(namespace))
+        return self.memories(Status.SUPPRESSED, namespace=namespace)
 
     def restore(
         self,

@@ -1,6 +1,7 @@
-"""The experiments of "When to Forget: A Memory Governance Primitive", run with this package's own estimator.
+"""The experiments of "When to Forget", run with this package's own estimator.
 
-`run` computes them and writes a page; what each one does stands in the module of its name. Needs the extra `paper`.
+`run` computes them and writes a page; what each one does stands in the module of its name. Needs
+the extra `paper`.
 """
 
 from langchain_memoryworth.experiments.experiment import Experiment

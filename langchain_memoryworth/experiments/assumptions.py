@@ -1,6 +1,7 @@
-"""Theorem 4.1 and its assumptions A2, A5 and A6, each by a small experiment. (Section 4)
+"""Theorem 4.1 and its assumptions A2, A5 and A6, each by a small experiment (section 4).
 
-Many independent memories per seed, each retrieved alone or with one companion, so that the error has a formula.
+Many independent memories per seed, each retrieved alone or with one companion, so that the error
+has a formula.
 """
 
 from __future__ import annotations
@@ -51,16 +52,16 @@ EASY, HARD = 0.78, 0.28
 ALTERNATING = ("alternating, retrieval blind", "alternating, retrieval follows", "doubling blocks")
 BLIND = (EASY + HARD) / 2
 FOLLOWS = (0.12 * EASY + 0.04 * HARD) / 0.16
-"""Limits of the two alternating regimes: the mean of the base rates, weighted by the retrieval probability."""
+"""Limits of the alternating regimes: the base rates, weighted by the retrieval probability."""
 BLOCKS = (HARD + (EASY - HARD) / 3, HARD + (EASY - HARD) * 2 / 3)
-"""Between which the worth swings for ever under doubling blocks: one third and two thirds of the past are easy."""
+"""Bounds of the worth under doubling blocks: one third or two thirds of the past are easy."""
 
 
 def standard_error(chance: ArrayLike, total: ArrayLike, squared: ArrayLike) -> Floats:
     """Standard error of a ratio of weighted sums: `sqrt(p (1-p) sum w**2) / sum w`.
 
-    With y_t independent Bernoulli(p) given the weights, hits+ = sum w_t y_t has variance p (1-p) sum w_t**2, and the
-    denominator sum w_t is known.
+    With y_t independent Bernoulli(p) given the weights, hits+ = sum w_t y_t has variance p (1-p)
+    sum w_t**2, and the denominator sum w_t is known.
 
     Args:
         chance: p+ in [0, 1].
@@ -86,7 +87,8 @@ def checkpoints(episodes: int) -> Counts:
 def convergence(rng: np.random.Generator, episodes: int, ends: Counts) -> tuple[Floats, Floats]:
     """Error of every memory and its standard error, under the theorem's assumptions.
 
-    The world of Experiment 1 with similarities drawn anew in each episode, independent of the outcome.
+    The world of Experiment 1 with similarities drawn anew in each episode, independent of the
+    outcome.
 
     Returns:
         MW - p+, and its standard error (nan before the first retrieval), shape (P, N).
@@ -101,7 +103,7 @@ def convergence(rng: np.random.Generator, episodes: int, ends: Counts) -> tuple[
 
 
 def expected_error(counters: Counters, chance: ArrayLike) -> Floats:
-    """The standard error of the worth of every memory, nan before its first retrieval, shape (P, N).
+    """Standard error of the worth of every memory, shape (P, N), nan before its first retrieval.
 
     Args:
         counters: What the memories have collected.
@@ -142,14 +144,22 @@ def exploration(rng: np.random.Generator, episodes: int, ends: Counts) -> list[C
 
 
 def fading(episodes: int, w_min: float) -> Credits:
-    """A5: credits of a memory whose similarity fades as 1/t**2 beside a companion of similarity 1, shape (T, 1)."""
+    """A5: credits of a memory whose similarity fades as 1/t**2, beside a companion of similarity 1.
+
+    Args:
+        episodes: T.
+        w_min: Floor of the weights.
+
+    Returns:
+        Credits of the fading memory, shape (T, 1).
+    """
     t = np.arange(1, episodes + 1)
     credit = proportional_credits(np.column_stack([1 / t**2, np.ones(episodes)]), w_min=w_min)
     return Credits(credit.weight[:, :1], credit.size[:, :1], credit.squared[:, :1])
 
 
 def regimes(episodes: int) -> list[tuple[Floats, Floats]]:
-    """A6: (retrieval probability, base rate) of every episode in the three regimes, each of shape (T,)."""
+    """A6: (retrieval probability, base rate) of every episode in the regimes, shape (T,) each."""
     t = np.arange(1, episodes + 1)
     easy = t % 2 == 1
     block = np.floor(np.log2(t)).astype(np.int64) % 2 == 0
@@ -195,10 +205,19 @@ def describe(results: Results, episodes: int) -> Section:
     """One panel and one row for each assumption."""
     x = checkpoints(episodes)
     caption = (
-        "Theorem 4.1 and three of its assumptions. Root mean square error of MW over the memories (first three) and MW "
-        "itself (last), mean and ±1 standard deviation over the seeds."
+        "Theorem 4.1 and three of its assumptions. Root mean square error of MW over the memories "
+        "(first three) and MW itself (last), mean and ±1 standard deviation over the seeds."
     )
-    panels = (_theorem(results, x), _a2(results, x), _a5(results, x), _a6(results, x))
+    theorem = (
+        Curve("measured", x, results["theorem"]),
+        Curve("derived", x, results["expected"].mean(axis=0, keepdims=True), theory=True),
+    )
+    panels = (
+        _errors("Theorem 4.1", theorem),
+        _errors("A2: exploration", _curves(results["a2"], EXPLORATION, x)),
+        _errors("A5: minimum weight", _curves(results["a5"], tuple(FLOORS), x)),
+        _swings(_curves(results["a6"], ALTERNATING, x)),
+    )
     return Section(
         setup=_SETUP,
         figures=(Figure("assumptions", caption, panels),),
@@ -207,35 +226,23 @@ def describe(results: Results, episodes: int) -> Section:
     )
 
 
-def _theorem(results: Results, x: Counts) -> Panel:
-    curves = (
-        Curve("measured", x, results["theorem"]),
-        Curve("derived standard error", x, results["expected"].mean(axis=0, keepdims=True)),
+def _curves(values: Floats, labels: tuple[str, ...], x: Counts) -> tuple[Curve, ...]:
+    return tuple(Curve(label, x, values[:, i]) for i, label in enumerate(labels))
+
+
+def _errors(title: str, curves: tuple[Curve, ...]) -> Panel:
+    return Panel(title, "RMS error of MW", curves, scale="log-log")
+
+
+def _swings(curves: tuple[Curve, ...]) -> Panel:
+    levels = (
+        Level(BLIND, "limit, blind"),
+        Level(FOLLOWS, "limit, follows"),
+        Level(BLOCKS[0], "blocks, low"),
+        Level(BLOCKS[1], "blocks, high"),
     )
-    return Panel("Theorem 4.1", "RMS error of MW", curves, scale="log-log")
-
-
-def _a2(results: Results, x: Counts) -> Panel:
-    curves = [Curve(label, x, results["a2"][:, i]) for i, label in enumerate(EXPLORATION)]
-    return Panel("A2: exploration", "RMS error of MW", tuple(curves), scale="log-log")
-
-
-def _a5(results: Results, x: Counts) -> Panel:
-    curves = [Curve(label, x, results["a5"][:, i]) for i, label in enumerate(FLOORS)]
-    return Panel("A5: minimum weight", "RMS error of MW", tuple(curves), scale="log-log")
-
-
-def _a6(results: Results, x: Counts) -> Panel:
-    curves = [Curve(label, x, results["a6"][:, i]) for i, label in enumerate(ALTERNATING)]
-    levels = (Level(BLIND, "limit, blind"), Level(FOLLOWS, "limit, follows"))
-    bounds = (Level(BLOCKS[0], "blocks, low"), Level(BLOCKS[1], "blocks, high"))
-    return Panel(
-        "A6: alternating base rates",
-        "Memory Worth",
-        tuple(curves),
-        levels=(*levels, *bounds),
-        scale="log-x",
-    )
+    title = "A6: alternating base rates"
+    return Panel(title, "Memory Worth", curves, levels=levels, scale="log-x")
 
 
 def _table(results: Results, episodes: int) -> Table:
@@ -261,21 +268,24 @@ def _table(results: Results, episodes: int) -> Table:
 
 
 _SETUP = """\
-Theorem 4.1: the world of Experiment 1 with weights from similarities that are drawn anew in every episode and know
-nothing of the outcome; 100 memories per seed. A2, A5, A6: 200 independent memories per seed with p+ = .7, or with base
-rates .78 and .28. All credits by `credit.settle`."""
+Theorem 4.1: the world of Experiment 1 with weights from similarities that are drawn anew in every
+episode and know nothing of the outcome; 100 memories per seed. A2, A5, A6: 200 independent memories
+per seed with p+ = .7, or with base rates .78 and .28. All credits by `credit.settle`."""
 
 _TEXT = """\
-- **Theorem 4.1** holds with the error that the ratio of weighted sums has: sqrt(p(1-p) Σw²)/Σw, that is
-  sqrt(p(1-p)/n) with n = (Σw)²/Σw². Remark 4.2 leaves this rate open. The product's effective size is at most this n.
-- **A2** is needed: at δ = 1/t² a memory is retrieved π²/6 = 1.6 times in its whole life and keeps its first outcomes. At
-  δ = 1/t it does converge, with log T retrievals: a positive δ is sufficient, a divergent sum is what is necessary.
-- **A5** is needed: a memory whose similarity fades as 1/t² collects a finite total weight, the first few outcomes decide
-  for ever. A floor of .01 keeps the evidence growing. The effective size stays far below the number of episodes: it
-  counts a memory with a hundredth of the weight as a bystander, which is right for a verdict and careful for an error.
-- **A6**: base rates that merely alternate do no harm, MW converges to their mean. If retrieval follows the difficulty,
-  MW converges to the mean weighted by retrieval, which is Experiment 2 for one memory. If easy and hard times last ever
-  longer, MW converges to nothing at all."""
+- **Theorem 4.1** holds with the error that the ratio of weighted sums has: sqrt(p(1-p) Σw²)/Σw,
+  that is sqrt(p(1-p)/n) with n = (Σw)²/Σw². Remark 4.2 leaves this rate open. The product's
+  effective size is at most this n.
+- **A2** is needed: at δ = 1/t² a memory is retrieved π²/6 = 1.6 times in its whole life and keeps
+  its first outcomes. At δ = 1/t it does converge, with log T retrievals: a positive δ is
+  sufficient, a divergent sum is what is necessary.
+- **A5** is needed: a memory whose similarity fades as 1/t² collects a finite total weight, the
+  first few outcomes decide for ever. A floor of .01 keeps the evidence growing. The effective size
+  stays far below the number of episodes: it counts a memory with a hundredth of the weight as a
+  bystander, which is right for a verdict and careful for an error.
+- **A6**: base rates that merely alternate do no harm, MW converges to their mean. If retrieval
+  follows the difficulty, MW converges to the mean weighted by retrieval, which is Experiment 2 for
+  one memory. If easy and hard times last ever longer, MW converges to nothing at all."""
 
 EXPERIMENT = Experiment(
     name="assumptions",

@@ -1,4 +1,7 @@
-"""Experiment 1: does Memory Worth find the true utilities where all assumptions hold? (Section 5.2, Table 1, Figure 1)"""
+"""Experiment 1: does Memory Worth find the true utilities where all assumptions hold?
+
+Section 5.2, Table 1, Figure 1.
+"""
 
 from __future__ import annotations
 
@@ -21,24 +24,25 @@ from langchain_memoryworth.experiments.experiment import (
     spread,
 )
 from langchain_memoryworth.experiments.simulator import (
+    CORRELATION,
     NOISE,
     POOL,
     Counters,
+    Counts,
     Credits,
+    Flags,
     K,
     accumulate,
     checkpoints,
     draw_outcomes,
     draw_sets,
     proportional_credits,
+    proxies,
     spearman,
     target_worth,
     uniform_credits,
 )
 from langchain_memoryworth.policy import Policy
-
-CORRELATION = 0.65
-"""Correlation of the similarity proxy with the true utility (section 5.1)."""
 
 SHIPPED_FLOOR = 0.01
 """The floor of (A5) that the paper suggests and the product ships."""
@@ -68,31 +72,23 @@ READINGS = {
 """What V_min = 10 may count."""
 
 
-def proxies(utility: Floats, uniform: Floats, normal: Floats) -> dict[str, Floats]:
-    """Similarities that correlate with the utility at about .65, in three constructions.
+def draw(seed: int, episodes: int) -> tuple[Floats, dict[str, Floats], Counts, Flags]:
+    """The world of one seed, the same for all methods (section 5.1).
 
-    Args:
-        utility: True utilities in [0, 1], shape (n,).
-        uniform: Independent draws from U(0, 1), shape (n,).
-        normal: Independent draws from N(0, 1), shape (n,).
+    Returns:
+        Utilities of shape (N,), similarities of shape (N,) by construction, shown ids of shape
+        (T, k), success of shape (T,).
     """
-    own, other = CORRELATION, (1 - CORRELATION**2) ** 0.5
-    base = own * utility + other * uniform
-    return {
-        "similarity": base,
-        # 12**-0.5 is the deviation of U(0, 1); a cosine of 0 would take the memory out of the run.
-        "similarity_normal": np.maximum(own * utility + other * 12**-0.5 * normal, 1e-3),
-        "similarity_low": np.maximum(base - 0.45, 1e-3),
-    }
-
-
-def simulate(seed: int, episodes: int) -> dict[str, ArrayLike]:
-    """One seed: the same world for all methods (section 5.1)."""
     rng = np.random.default_rng(seed)
     utility = rng.random(POOL)
     similar = proxies(utility, rng.random(POOL), rng.standard_normal(POOL))
     shown = draw_sets(rng, episodes, POOL, K)
-    success = draw_outcomes(rng, utility[shown].mean(axis=1), NOISE)
+    return utility, similar, shown, draw_outcomes(rng, utility[shown].mean(axis=1), NOISE)
+
+
+def simulate(seed: int, episodes: int) -> dict[str, ArrayLike]:
+    """One seed: correlations and low-value counts of every method at every checkpoint."""
+    utility, similar, shown, success = draw(seed, episodes)
     ends = checkpoints(episodes)
     out: dict[str, ArrayLike] = {"rho_none": spearman(np.full((len(ends), POOL), 0.5), utility)}
     for name, credit in _credits(utility[shown], {n: s[shown] for n, s in similar.items()}).items():
@@ -135,8 +131,8 @@ def _measured(name: str, counters: Counters, utility: Floats) -> dict[str, Array
 def theory(episodes: ArrayLike) -> Floats:
     """Correlation of MW and utility to be expected under uniform credit.
 
-    The signal is U/k with standard deviation 12**-.5/k; the noise is the standard error of a share near 1/2
-    after k/N of the episodes: `r = signal / sqrt(signal**2 + error**2)`.
+    The signal is U/k with standard deviation 12**-.5/k; the noise is the standard error of a share
+    near 1/2 after k/N of the episodes: `r = signal / sqrt(signal**2 + error**2)`.
 
     Args:
         episodes: T, at least 1, any shape.
@@ -183,13 +179,13 @@ def _comparisons(results: Results, ends: ArrayLike) -> tuple[Comparison, ...]:
 def _figure(results: Results, ends: ArrayLike) -> Figure:
     x = np.asarray(ends)
     curves = [Curve(label, x, results[f"rho_{m}"]) for m, label in METHODS.items()]
-    curves.append(Curve("theory, uniform", x, theory(x)[None]))
+    curves.append(Curve("theory, uniform", x, theory(x)[None], theory=True))
     marks = [Mark(t, v.value) for row in published.CALIBRATION.values() for t, v in row.items()]
     panel = Panel("Calibration", "Spearman ρ(MW, U*)", tuple(curves), tuple(marks))
     return Figure(
         "figure1",
-        "Calibration over the episodes: mean and ±1 standard deviation over the seeds, published values of Table 1 "
-        "as crosses. The updating methods lie on one another, as in the paper.",
+        "Calibration over the episodes: mean and ±1 standard deviation over the seeds, published "
+        "values of Table 1 as crosses. The updating methods lie on one another, as in the paper.",
         (panel,),
     )
 
@@ -248,44 +244,51 @@ def _notes(results: Results, episodes: int) -> tuple[str, ...]:
 
 
 _SETUP = """\
-N = 100 memories, k = 8 uniformly without replacement, U* ~ U(0, 1), σ = .10. One world per seed for all methods.
-Similarity proxy (the paper gives only r = .65): `.65 U + sqrt(1 - .65²) V` with V ~ U(0, 1). Similarity and oracle
-weights have no floor, which is what the published numbers fit; the product's floor of .01 is a row of its own.
-The Beta-Bernoulli row uses Beta(1, 1) with n·MW successes in n retrievals."""
+N = 100 memories, k = 8 uniformly without replacement, U* ~ U(0, 1), σ = .10. One world per seed for
+all methods. Similarity proxy (the paper gives only r = .65): `.65 U + sqrt(1 - .65²) V` with V ~
+U(0, 1). Similarity and oracle weights have no floor, which is what the published numbers fit; the
+product's floor of .01 is a row of its own. The Beta-Bernoulli row uses Beta(1, 1) with n·MW
+successes in n retrievals."""
 
 _V_MIN = """\
-**V_min means retrievals.** The published counts are not those of episode 10,000: there a faithful run has
-{last[uniform]:.2f} (uniform) and {last[similarity]:.2f} (similarity). They appear with V counted in retrievals and
-averaged over the checkpoints: {mean[uniform]:.2f} uniform, {mean[similarity]:.2f} similarity, {mean[oracle]:.2f}
-oracle, inside the printed range 1.0-6.2. With the letter of Definition 3.2, V is a sum of weights, a retrieval
-counts 1/8, and memories stay UNCERTAIN eight times longer: {first[volume]:.2f} low-value memories at the first
-checkpoint under uniform credit, against {first[retrievals]:.2f} by retrievals. How many the similarity rule finds
-depends on the construction of the proxy, which the paper does not state (rows above). The count also hangs on the
-luck of the pool: the means of these seeds have standard errors of {error[uniform]:.1f} (uniform) and
-{error[similarity]:.1f} (similarity), as large as most of the differences between the rows."""
+**V_min means retrievals.** The published counts are not those of episode 10,000: there a faithful
+run has {last[uniform]:.2f} (uniform) and {last[similarity]:.2f} (similarity). They appear with V
+counted in retrievals and averaged over the checkpoints: {mean[uniform]:.2f} uniform,
+{mean[similarity]:.2f} similarity, {mean[oracle]:.2f} oracle, inside the printed range 1.0-6.2. With
+the letter of Definition 3.2, V is a sum of weights, a retrieval counts 1/8, and memories stay
+UNCERTAIN eight times longer: {first[volume]:.2f} low-value memories at the first checkpoint under
+uniform credit, against {first[retrievals]:.2f} by retrievals. How many the similarity rule finds
+depends on the construction of the proxy, which the paper does not state (rows above). The count
+also hangs on the luck of the pool: the means of these seeds have standard errors of
+{error[uniform]:.1f} (uniform) and {error[similarity]:.1f} (similarity), as large as most of the
+differences between the rows."""
 
 _ALGEBRA = """\
-**The paper's reason for 5.2 against 2.1 does not hold.** It says that low-similarity memories "accumulate relatively
-more hits⁻". With w_t(m) = s(m)/S_t, where S_t is the sum of the similarities of the set shown at t,
+**The paper's reason for 5.2 against 2.1 does not hold.** It says that low-similarity memories
+"accumulate relatively more hits⁻". With w_t(m) = s(m)/S_t, where S_t is the sum of the similarities
+of the set shown at t,
 
 ```text
 MW(m) = Σ_t s(m)/S_t·1[y=+1] / Σ_t s(m)/S_t = Σ_t (1/S_t)·1[y=+1] / Σ_t 1/S_t
 ```
 
-so the memory's own fixed weight cancels from the ratio, whatever it is. What remains is the weight 1/S_t: a set with a
-large S_t, which is a good set because similarity correlates with utility, counts less. To first order
-MW - p+ = -Cov(S_t, p_t)/E[S_t] = -(7/8)(.65/12)/5.64 = -.008 for similarity and -(7/8)(1/12)/4 = -.018 for the
-oracle (each times .94, the finite pool), for every memory alike: a shift of the whole pool towards the threshold, hence
-more below .40, and hardly a change of rank. Measured mean of MW - p+: {bias[uniform]:+.4f} uniform,
-{bias[similarity]:+.4f} similarity, {bias[oracle]:+.4f} oracle. So the three weightings do *not* share a limit, as
-sections 3.3 and 5.2 say: Theorem 4.1 takes w_t(m) out of the expectation given the past, and a weight that is
-normalised over the set of the same episode depends on y_t through that set."""
+so the memory's own fixed weight cancels from the ratio, whatever it is. What remains is the weight
+1/S_t: a set with a large S_t, which is a good set because similarity correlates with utility,
+counts less. To first order MW - p+ = -Cov(S_t, p_t)/E[S_t] = -(7/8)(.65/12)/5.64 = -.008 for
+similarity and -(7/8)(1/12)/4 = -.018 for the oracle (each times .94, the finite pool), for every
+memory alike: a shift of the whole pool towards the threshold, hence more below .40, and hardly a
+change of rank. Measured mean of MW - p+: {bias[uniform]:+.4f} uniform, {bias[similarity]:+.4f}
+similarity, {bias[oracle]:+.4f} oracle. So the three weightings do *not* share a limit, as sections
+3.3 and 5.2 say: Theorem 4.1 takes w_t(m) out of the expectation given the past, and a weight that
+is normalised over the set of the same episode depends on y_t through that set."""
 
 _FLOOR = """\
-**The floor is not quite free.** Clipping at w_min = .01 moves the oracle from {final[oracle]:.3f} to
-{final[oracle_floor]:.3f} at episode {T:,}: a floored weight no longer cancels for the memories whose fair share is
-below it. Section 4.1 says "without materially affecting the estimator"; it is {drop:.1f} standard deviations.
-Table 1 also prints Δ = +0.00 for the oracle beside .90 and .89: rounding."""
+**The floor is not quite free.** Clipping at w_min = .01 moves the oracle from {final[oracle]:.3f}
+to {final[oracle_floor]:.3f} at episode {T:,}. The floor is added to every weight, so it no longer
+cancels: a memory of low utility, whose weight is mostly floor, is shifted down less than one of
+high utility, and the ranks move together. Section 4.1 says "without materially affecting the
+estimator"; it is {drop:.1f} standard deviations over the seeds. Table 1 also prints Δ = +0.00 for
+the oracle beside .90 and .89."""
 
 EXPERIMENT = Experiment(
     name="1",

@@ -1,4 +1,7 @@
-"""Experiment 4: a useless memory that is always retrieved beside a useful one. (Section 5.3.3, Figure 4)"""
+"""Experiment 4: a useless memory that is always retrieved beside a useful one.
+
+Section 5.3.3, Figure 4.
+"""
 
 from __future__ import annotations
 
@@ -157,12 +160,11 @@ def _figure(results: Results, episodes: int) -> Figure:
             Curve(name, x, results["worth"][:, index, which]) for which, name in enumerate(NAMES)
         ]
         theory = [
-            Curve(f"p+ {name}", x, np.full((1, len(x)), limits(fraction)[which]))
+            Curve(f"p+ {name}", x, np.full((1, len(x)), limits(fraction)[which]), theory=True)
             for which, name in enumerate(NAMES)
         ]
-        marks = [
-            Mark(10_000, v.value) for (_, f), v in published.COMPANIONS.items() if f == fraction
-        ]
+        values = [v.value for (_, f), v in published.COMPANIONS.items() if f == fraction]
+        marks = [Mark(10_000, value) for value in values]
         return Panel(
             f"{fraction:.0%} independent",
             "Memory Worth",
@@ -173,8 +175,8 @@ def _figure(results: Results, episodes: int) -> Figure:
 
     return Figure(
         "figure4",
-        "Worth of the anchor and its hitchhiker. Dashed curves: the limits p+. The published 0 of the hitchhiker at "
-        "100% (cross at the bottom of the last panel) contradicts Definition 3.1.",
+        "Worth of the anchor and its hitchhiker. Dashed curves: the limits p+. The published 0 of "
+        "the hitchhiker at 100% (cross at the bottom of the last panel) contradicts Definition 3.1.",
         tuple(panel(i, f) for i, f in enumerate(INDEPENDENCE)),
     )
 
@@ -224,28 +226,31 @@ def _notes(results: Results, episodes: int) -> tuple[str, ...]:
 
 
 _SETUP = """\
-Anchor U* = .90 in every episode, hitchhiker U* = .05 beside it except in the stated share of the episodes, the rest of
-the k = 8 uniformly from 98 memories with U* ~ U(0, 1); outcomes as in Experiment 1. The paper does not say how often
-the pair is retrieved; that changes the spread, not the limits. Most of the spread is the pool: its mean differs from .5
-by .03 (one standard deviation) and moves both memories alike; the table has the distance to each seed's own limit."""
+Anchor U* = .90 in every episode, hitchhiker U* = .05 beside it except in the stated share of the
+episodes, the rest of the k = 8 uniformly from 98 memories with U* ~ U(0, 1); outcomes as in
+Experiment 1. The paper does not say how often the pair is retrieved; that changes the spread, not
+the limits. Most of the spread is the pool: its mean differs from .5 by .03 (one standard deviation)
+and moves both memories alike; the table has the distance to each seed's own limit."""
 
 _NEVER = """\
-**The published .000 contradicts Definition 3.1.** At 100% independence the hitchhiker is never retrieved, both counters
-are 0, and the definition gives .5 for that; 0 is what hits⁺/max(hits, 1) gives. Ours is {ours:.3f} in every seed
-(spread {spread:.3f}), and the product would call the memory UNCERTAIN, not LOW. So "correctly ordered" is an artefact:
-a memory nobody has seen is not known to be bad."""
+**The published .000 contradicts Definition 3.1.** At 100% independence the hitchhiker is never
+retrieved, both counters are 0, and the definition gives .5 for that; 0 is what hits⁺/max(hits, 1)
+gives. Ours is {ours:.3f} in every seed (spread {spread:.3f}), and the product would call the memory
+UNCERTAIN, not LOW. So "correctly ordered" is an artefact: a memory nobody has seen is not known to
+be bad."""
 
 _LIMIT = """\
-**.546 is converged.** The paper writes that the anchor "has not yet converged to its true U* = 0.90". MW converges to p+
-(Theorem 4.1), and p+ is the mean utility of the whole set: (.90 + 7 · .5)/8 = .55 for any number of episodes. The
-caption of Figure 4 says the opposite of the text, "full convergence to true utility only with 100% independence";
-neither can happen while k = 8 memories share an outcome."""
+**.546 is converged.** The paper writes that the anchor "has not yet converged to its true U* =
+0.90". MW converges to p+ (Theorem 4.1), and p+ is the mean utility of the whole set: (.90 + 7 ·
+.5)/8 = .55 for any number of episodes. The caption of Figure 4 says the opposite of the text, "full
+convergence to true utility only with 100% independence"; neither can happen while k = 8 memories
+share an outcome."""
 
 _LINEAR = """\
-**There is no threshold at 30%.** The separation is f · (.5500 - .4938) = .056 f, linear in the independence f: .0056 at
-10%, .017 at 30%. How soon it can be told from 0 is a matter of evidence: its standard error is
-f · sqrt(.25/(f T) + .25/((1 - f) T)) = {error:.4f} at 10% and T = {T:,}, and the anchor is ahead in {positive} of
-{seeds} seeds."""
+**There is no threshold at 30%.** The separation is f · (.5500 - .4938) = .056 f, linear in the
+independence f: .0056 at 10%, .017 at 30%. How soon it can be told from 0 is a matter of evidence:
+its standard error is f · sqrt(.25/(f T) + .25/((1 - f) T)) = {error:.4f} at 10% and T = {T:,}, and
+the anchor is ahead in {positive} of {seeds} seeds."""
 
 EXPERIMENT = Experiment(
     name="4",

@@ -1,4 +1,4 @@
-"""Experiment 2: hard tasks retrieve other memories than easy ones. (Section 5.3.1, Figure 2)"""
+"""Experiment 2: hard tasks retrieve other memories than easy ones (section 5.3.1, Figure 2)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ EASY, HARD = 0.78, 0.28
 FRACTIONS = (0.3, 0.5, 0.7)
 MIXES = ("4+4", "uniform")
 SLOPES = (0.05, 0.10, 0.15, 0.20, 1.0)
-"""The grid over what the paper does not state: share of hard tasks, who is mixed, slope of the outcome in utility."""
+"""What the paper does not state: share of hard tasks, who is mixed, slope in utility."""
 
 DEFAULT = (0.7, "4+4", 0.15)
 """The cell nearest to both published correlations."""
@@ -123,7 +123,7 @@ def strata(
 
 
 def average(easy: Counters, hard: Counters) -> Floats:
-    """The evidence-weighted mean of the conditional worths, shape (P, N): the paper's yellow curve."""
+    """The evidence-weighted mean of the conditional worths, shape (P, N): the yellow curve."""
     total = easy.volume + hard.volume
     weighted = easy.volume * easy.worth + hard.volume * hard.worth
     return worth(weighted, total - weighted)
@@ -200,8 +200,8 @@ def _figure(results: Results, episodes: int, names: dict[str, str]) -> Figure:
     )
     return Figure(
         "figure2",
-        "Task-difficulty confound in the default cell. The evidence-weighted average lies exactly on the global "
-        "curve: it is the same number.",
+        "Task-difficulty confound in the default cell. The evidence-weighted average lies exactly "
+        "on the global curve: it is the same number.",
         (panel,),
     )
 
@@ -221,8 +221,8 @@ def _grid_table(results: Results) -> Table:
             rows.append((f"{fraction:.1f}", mix, *cells))
     header = ("hard fraction", "mixing", *(f"slope {slope:.2f}" for slope in SLOPES))
     return Table(
-        "ρ global / hard-only in every cell; **bold** where both lie within the seeds' spread of the published -.33 "
-        "and .14",
+        "ρ global / hard-only in every cell; **bold** where both lie within the seeds' spread of "
+        "the published -.33 and .14",
         header,
         tuple(rows),
     )
@@ -250,32 +250,36 @@ def _notes(results: Results) -> tuple[str, ...]:
 
 
 _SETUP = """\
-70 generalists U* ~ U(0, 1), 30 specialists U* = .85; base success .78 (easy, generalists only) and .28 (hard, mixed).
-The paper states neither the share of hard tasks, nor how hard tasks mix the two kinds, nor how the outcome depends
-on utility. The default is hard fraction .7, 4 generalists + 4 specialists, p = base + .15 (mean U - .5)."""
+70 generalists U* ~ U(0, 1), 30 specialists U* = .85; base success .78 (easy, generalists only) and
+.28 (hard, mixed). The paper states neither the share of hard tasks, nor how hard tasks mix the two
+kinds, nor how the outcome depends on utility. The default is hard fraction .7, 4 generalists + 4
+specialists, p = base + .15 (mean U - .5)."""
 
 _PINNED = """\
-**What cannot be pinned down.** {n} of the {of} cells agree with both published correlations within the seeds' spread
-(bold). Neither the hard fraction nor the mixing rule follows from the text. Only the slope is pinned down, by these
-counts of compatible cells (of six): slope {by_slope}. So it is about .10 to .20, against 1 in Experiment 1."""
+**What cannot be pinned down.** {n} of the {of} cells agree with both published correlations within
+the seeds' spread (bold). Neither the hard fraction nor the mixing rule follows from the text. Only
+the slope is pinned down, by these counts of compatible cells (of six): slope {by_slope}. So it is
+about .10 to .20, against 1 in Experiment 1."""
 
 _IDENTITY = """\
-**Why "yellow" fails equally: it is the global MW.** With evidence V = hits⁺ + hits⁻ in each stratum,
+**Why "yellow" fails equally: it is the global MW.** With evidence V = hits⁺ + hits⁻ in each
+stratum,
 
 ```text
 (V_easy·MW_easy + V_hard·MW_hard) / (V_easy + V_hard) = (hits⁺_easy + hits⁺_hard) / V = MW
 ```
 
-identically, for every memory and every sequence of episodes. Largest difference over all seeds, memories and
-checkpoints: {largest:.0e}, the rounding of a float."""
+identically, for every memory and every sequence of episodes. Largest difference over all seeds,
+memories and checkpoints: {largest:.0e}, the rounding of a float."""
 
 _SLOPE = """\
-**The gap to .89 is the weak slope, not the base rate.** The paper explains the remaining gap with the hard base rate
-and proposes a within-stratum normalisation. Subtracting one constant within one stratum cannot change a rank: with
-.28 subtracted the hard-only correlation moves by {moved:g}. With slope 1, as in Experiment 1, and the same base rate,
-hard-only MW reaches {free} under uniform mixing. Under 4+4 it stops at {quota}, and that is the quota: a specialist
-only ever takes the place of another specialist (.85), a generalist that of a generalist (.5 on average), so that the
-p+ of a specialist is that of a generalist of utility .5."""
+**The gap to .89 is the weak slope, not the base rate.** The paper explains the remaining gap with
+the hard base rate and proposes a within-stratum normalisation. Subtracting one constant within one
+stratum cannot change a rank: with .28 subtracted the hard-only correlation moves by {moved:g}. With
+slope 1, as in Experiment 1, and the same base rate, hard-only MW reaches {free} under uniform
+mixing. Under 4+4 it stops at {quota}, and that is the quota: a specialist only ever takes the place
+of another specialist (.85), a generalist that of a generalist (.5 on average), so that the p+ of a
+specialist is that of a generalist of utility .5."""
 
 EXPERIMENT = Experiment(
     name="2",

@@ -1,6 +1,7 @@
-"""What an experiment is: a simulation of one seed, and a description of all seeds as a section of the report.
+"""What an experiment is: a simulation of one seed, and a section of the report on all of them.
 
-Values only. How they are computed in parallel is `runner`, how they are drawn and written is `figures` and `report`.
+Values only. How they are computed in parallel is `runner`, how they are drawn and written is
+`figures` and `report`.
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ class Curve:
     Attributes:
         label: Name in the legend and in the CSV.
         x: Abscissa, shape (P,).
-        values: One row per seed, shape (S, P); a single row is drawn dashed, as theory.
+        values: One row per seed, shape (S, P).
+        theory: Whether it was derived and not measured: drawn dashed, without a band.
     """
 
     label: str
     x: NDArray[np.number]
     values: Floats
+    theory: bool = False
 
     @property
     def mean(self) -> Floats:
@@ -121,7 +124,7 @@ class Comparison:
 
     @property
     def within(self) -> bool:
-        """Whether the difference is no larger than the seeds' spread, or lost in the printed rounding."""
+        """Whether the difference is within the seeds' spread, or lost in the printed rounding."""
         return abs(self.difference) <= max(self.std, self.published.resolution)
 
 
@@ -160,7 +163,8 @@ class Experiment:
     Attributes:
         name: What the command line calls it.
         title: Heading of its section.
-        simulate: (seed, episodes) to named numbers or arrays; a module-level function, so that a worker can import it.
+        simulate: (seed, episodes) to named numbers or arrays; a module-level function, so that a
+            worker can import it.
         describe: (results of all seeds, episodes) to the section.
         episodes: T of the paper.
         parameters: Everything else that the result depends on; part of the cache key.

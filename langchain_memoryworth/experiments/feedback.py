@@ -1,4 +1,4 @@
-"""Experiment 3: retrieval follows the worth that it produces. (Section 5.3.2, Figure 3)"""
+"""Experiment 3: retrieval follows the worth that it produces (section 5.3.2, Figure 3)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def choose(
 ) -> NDArray[np.intp]:
     """Draw `k` memories one after the other from (1 - eps) softmax(factor * MW) + eps / N.
 
-    Ordering by `Exp(1) / probability` is drawing without replacement in proportion to the probabilities.
+    Ordering by `Exp(1) / probability` is drawing without replacement in proportion to the
+    probabilities.
 
     Args:
         ratio: Worth of every memory under every policy, shape (C, N).
@@ -191,8 +192,9 @@ def _figure(results: Results, episodes: int) -> Figure:
     marks = tuple(Mark(10_000, value.value) for value in values)
     return Figure(
         "figure3",
-        "Retrieval that follows worth. Left: the published regime, in both readings of the temperature. Right: steeper "
-        "policies, where the loop starves memories and the floor repairs part of it.",
+        "Retrieval that follows worth. Left: the published regime, in both readings of the "
+        "temperature. Right: steeper policies, where the loop starves memories and the floor "
+        "repairs part of it.",
         (
             panel("As published", ("exp(MW/3)", "exp(3 MW)"), marks),
             panel("Where the loop collapses", ("exp(10 MW)", "exp(30 MW)"), ()),
@@ -241,20 +243,22 @@ def _notes(results: Results) -> tuple[str, ...]:
 
 _SETUP = """\
 The world of Experiment 1; the k = 8 memories are drawn one after the other without replacement from
-(1 - ε) softmax(b·MW) + ε/N. A softmax of temperature 3.0 is exp(MW/3); exp(3 MW) is shown as the other reading. MW
-lies between .4 and .6 for most memories, so exp(MW/3) is within a few percent of uniform: the published regime
-hardly has a feedback loop."""
+(1 - ε) softmax(b·MW) + ε/N. A softmax of temperature 3.0 is exp(MW/3); exp(3 MW) is shown as the
+other reading. MW lies between .4 and .6 for most memories, so exp(MW/3) is within a few percent of
+uniform: the published regime hardly has a feedback loop."""
 
 _COLLAPSE = """\
-**The loop does collapse, where it is steep.** The paper calls this untested. exp(10 MW) without a floor ends at
-{cell[ten_0]:.2f}, exp(30 MW) at {cell[thirty_0]:.2f}, with {least:.1f} retrievals of the least shown memory: one early
-failure and it is never drawn again. The floor repairs part of it: exp(10 MW) {cell[ten_5]:.2f} at ε = .05 and
-{cell[ten_10]:.2f} at .10; exp(30 MW) {cell[thirty_5]:.2f} and {cell[thirty_10]:.2f}. (A2) is therefore a requirement,
-not a formality, and "self-correcting" is true of memories that are still being retrieved: a high MW comes down with
+**The loop does collapse, where it is steep.** The paper calls this untested. exp(10 MW) without a
+floor ends at {cell[ten_0]:.2f}, exp(30 MW) at {cell[thirty_0]:.2f}, with {least:.1f} retrievals of
+the least shown memory: one early failure and it is never drawn again. The floor repairs part of it:
+exp(10 MW) {cell[ten_5]:.2f} at ε = .05 and {cell[ten_10]:.2f} at .10; exp(30 MW)
+{cell[thirty_5]:.2f} and {cell[thirty_10]:.2f}. (A2) is therefore a requirement, not a formality,
+and "self-correcting" is true of memories that are still being retrieved: a high MW comes down with
 failures, a low one cannot come up without a retrieval."""
 
 _CONTRADICTION = """\
-The text of section 5.3.2 and the introduction give the range as .895-.899, the caption of Figure 3 as .896-.899."""
+The text of section 5.3.2 and the introduction give the range as .895-.899, the caption of Figure 3
+as .896-.899."""
 
 EXPERIMENT = Experiment(
     name="3",

@@ -12,7 +12,7 @@ from langchain_memoryworth.experiments.extras import optional
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7F7F7F")
 """Okabe and Ito's colours, which colour-blind readers can tell apart."""
 
-SIZE = (5.6, 4.0)
+SIZE = (5.6, 4.4)
 """Inches of one panel."""
 
 
@@ -23,13 +23,14 @@ def draw(figure: Figure, folder: Path) -> None:
         MissingExtraError: If matplotlib is not installed.
     """
     matplotlib = optional("matplotlib")
-    Axes = optional("matplotlib.figure").Figure  # noqa: N806 - a class; without pyplot no window is ever opened
+    figure_class = optional("matplotlib.figure").Figure  # not pyplot, which may open a window
     columns = min(2, len(figure.panels))
     rows = -(-len(figure.panels) // columns)
-    # Text stays text and ids come from a fixed salt, so that the SVG is small and the same on each run.
+    # Text stays text and ids come from a fixed salt: the SVG is small, and the same on each run.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": figure.name}):
-        canvas = Axes(figsize=(SIZE[0] * columns, SIZE[1] * rows), layout="constrained")
-        for panel, axes in zip(figure.panels, canvas.subplots(rows, columns, squeeze=False).flat):
+        canvas = figure_class(figsize=(SIZE[0] * columns, SIZE[1] * rows), layout="constrained")
+        grid = canvas.subplots(rows, columns, squeeze=False)
+        for panel, axes in zip(figure.panels, grid.flat, strict=False):  # the last may stay empty
             _panel(panel, axes)
         canvas.savefig(folder / f"{figure.name}.png", dpi=110, metadata={"Software": None})
         canvas.savefig(folder / f"{figure.name}.svg", metadata={"Date": None})
@@ -43,6 +44,8 @@ def _panel(panel: Panel, axes: Any) -> None:
         axes.annotate(
             level.label,
             (0.01, level.y),
+            xytext=(0, 2),
+            textcoords="offset points",
             xycoords=("axes fraction", "data"),
             color="0.4",
             fontsize=7,
@@ -55,20 +58,19 @@ def _panel(panel: Panel, axes: Any) -> None:
     if panel.scale == "log-log":
         axes.set_yscale("log")
     axes.set(title=panel.title, xlabel=panel.xlabel, ylabel=panel.ylabel)
-    axes.legend(fontsize=7)
+    axes.legend(fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.13))
 
 
 def _curve(curve: Curve, colour: str, axes: Any) -> None:
-    theory = len(curve.values) == 1
-    style, shade = ("--", "0.2") if theory else ("-", colour)
+    style, shade = ("--", "0.2") if curve.theory else ("-", colour)
     axes.plot(curve.x, curve.mean, style, color=shade, linewidth=1.3, label=curve.label)
-    if not theory:
+    if not curve.theory:
         low, high = curve.mean - curve.std, curve.mean + curve.std
         axes.fill_between(curve.x, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
 def write_csv(figure: Figure, folder: Path) -> None:
-    """Write `<name>.csv`: one line for each point of each curve, with mean and standard deviation over the seeds."""
+    """Write `<name>.csv`: mean and standard deviation over the seeds, a line for each point."""
     with (folder / f"{figure.name}.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("panel", "curve", "x", "mean", "std", "seeds"))

@@ -1,4 +1,4 @@
-"""The numbers that the paper prints, and where it prints them. Data only; Experiment 5 brings its own."""
+"""The numbers that the paper prints, and where it prints them. Experiment 5 brings its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page: published numbers beside ours, figures, tables and notes, as Markdown between two markers."""
+"""The page: published numbers beside ours, figures, tables and notes, between two markers."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Entry:
 def write(entries: Sequence[Entry], out: Path) -> Path:
     """Write the figures and curves into a folder, and the sections into the page.
 
-    The page is `<out>.md` if that file has the markers (docs/paper.md beside docs/paper/), else `out/report.md`.
-    Sections of experiments that were not run stay as they are.
+    The page is `<out>.md` if that file has the markers (docs/paper.md beside docs/paper/), else
+    `out/report.md`. Sections of experiments that were not run stay as they are.
 
     Args:
         entries: What was run.
@@ -73,7 +73,7 @@ def write(entries: Sequence[Entry], out: Path) -> Path:
 
 
 def replace(text: str, sections: dict[str, str]) -> str:
-    """Put sections between the markers of a page; those of other experiments stay, in the order of their names.
+    """Put sections between the markers of a page, by name; those of other experiments stay.
 
     Args:
         text: The page, with `BEGIN` and `END`.
@@ -96,8 +96,8 @@ def render(entry: Entry, folder: str) -> str:
     """
     section, stamp = entry.section, entry.stamp
     run = (
-        f"Seeds 0 to {stamp.seeds - 1}, {entry.episodes:,} episodes each, langchain-memoryworth {stamp.version}, "
-        f"generated on {stamp.day:%Y-%m-%d}."
+        f"Seeds 0 to {stamp.seeds - 1}, {entry.episodes:,} episodes each, "
+        f"langchain-memoryworth {stamp.version}, generated on {stamp.day:%Y-%m-%d}."
     )
     parts = [f"## {entry.experiment.title}", run, section.setup]
     if section.comparisons:

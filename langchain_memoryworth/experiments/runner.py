@@ -1,4 +1,4 @@
-"""Run seeds, in two processes at most, and keep every result, so that an interrupted run goes on where it stopped."""
+"""Run seeds, in two processes at most, and keep every result for the next run to go on from."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def package_version() -> str:
 
 
 def key(experiment: Experiment, episodes: int) -> str:
-    """Digest of all that a result depends on: parameters, version, and the code that computes it."""
+    """Digest of what a result depends on: parameters, version, and the code that computes it."""
     modules = (inspect.getmodule(experiment.simulate), simulator, credit, evidence, policy)
     sources = [inspect.getsource(module) for module in modules if module is not None]
     parts = [experiment.name, episodes, repr(experiment.parameters), package_version(), *sources]
@@ -93,7 +93,7 @@ def key(experiment: Experiment, episodes: int) -> str:
 
 
 def plan(experiment: Experiment, seeds: int, episodes: int, cache: Path) -> list[Job]:
-    """The jobs of the first seeds; the key is taken once, should somebody edit the code meanwhile."""
+    """The jobs of the first seeds; the key is taken once, should the code be edited meanwhile."""
     digest = key(experiment, episodes)
     return [
         Job(experiment.name, seed, episodes, cache / f"{experiment.name}-{seed:03d}-{digest}.json")

@@ -1,7 +1,8 @@
 """The simulated world of section 5 and the counters it leaves behind.
 
-Retrievals and outcomes are drawn for all episodes at once; the credits come from `credit.settle`, the sums are
-integers, and the estimates are `evidence.worth` and `evidence.effective_size`. No estimator of its own lives here.
+Retrievals and outcomes are drawn for all episodes at once; the credits come from `credit.settle`,
+the sums are integers, and the estimates are `evidence.worth` and `evidence.effective_size`. No
+estimator of its own lives here.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ K = 8
 
 NOISE = 0.10
 """Standard deviation of the noise on the success probability (section 5.1)."""
+
+CORRELATION = 0.65
+"""Correlation of the similarity proxy with the true utility (section 5.1)."""
 
 EVERY = 500
 """Episodes between two checkpoints (section 5.1)."""
@@ -96,6 +100,24 @@ def checkpoints(episodes: int) -> Counts:
     return np.unique(np.append(np.arange(EVERY, episodes + 1, EVERY), episodes)).astype(np.int64)
 
 
+def proxies(utility: Floats, uniform: Floats, normal: Floats) -> dict[str, Floats]:
+    """Similarities that correlate with the utility at about .65, in three constructions.
+
+    Args:
+        utility: True utilities in [0, 1], shape (n,).
+        uniform: Independent draws from U(0, 1), shape (n,).
+        normal: Independent draws from N(0, 1), shape (n,).
+    """
+    own, other = CORRELATION, (1 - CORRELATION**2) ** 0.5
+    base = own * utility + other * uniform
+    return {
+        "similarity": base,
+        # 12**-0.5 is the deviation of U(0, 1); a cosine of 0 would take the memory out of the run.
+        "similarity_normal": np.maximum(own * utility + other * 12**-0.5 * normal, 1e-3),
+        "similarity_low": np.maximum(base - 0.45, 1e-3),
+    }
+
+
 def draw_sets(rng: np.random.Generator, episodes: int, pool: int, k: int) -> Counts:
     """Retrieve `k` of `pool` memories uniformly without replacement in every episode.
 
@@ -137,7 +159,8 @@ def proportional_credits(
     Args:
         scores: Similarity of the shown memories, in the order shown, shape (T, k).
         rule: Named rule of section 3.3.
-        w_min: Floor of the weights, assumption (A5); none by default, as in the paper's simulations.
+        w_min: Floor of the weights, assumption (A5); none by default, as in the paper's
+            simulations.
     """
     ids = [str(i) for i in range(scores.shape[1])]
     weight, size, squared = (np.empty(scores.shape, dtype=np.int64) for _ in range(3))
@@ -165,9 +188,11 @@ def accumulate(
         shown: Ids of the memories shown, in [0, pool), int64 of shape (T, k), distinct in a row.
         success: Outcome of each episode, shape (T,).
         credits_: Credits of a success, shape (T, k) or (1, k).
-        ends: Episode numbers of the checkpoints, ascending, none of an episode after the last, shape (P,).
+        ends: Episode numbers of the checkpoints, ascending, none of an episode after the last,
+            shape (P,).
         pool: N, the number of memories.
-        when: Episode number of each row, from 1, shape (T,); if None, the rows are the episodes 1 to T.
+        when: Episode number of each row, from 1, shape (T,); if None, the rows are the episodes 1
+            to T.
     """
     numbers = np.arange(1, len(shown) + 1) if when is None else when
     chunk = np.searchsorted(ends, numbers)
@@ -211,17 +236,19 @@ def spearman(estimate: Floats, truth: Floats) -> Floats:
     target = target - target.mean()
     norm = np.sqrt((ranks**2).sum(axis=-1) * (target**2).sum())
     covariance = np.asarray((ranks * target).sum(axis=-1))
-    return np.divide(covariance, norm, out=np.zeros_like(covariance), where=norm > 0)
+    rho: Floats = np.divide(covariance, norm, out=np.zeros_like(covariance), where=norm > 0)
+    return rho
 
 
 def target_worth(utility: Floats, k: int = K) -> Floats:
     """p+ of every memory under uniform retrieval: the mean utility of the sets that hold it.
 
-    `p+(m) = (U(m) + (k-1) * mean of the others) / k`; the clip to [0, 1] is left out, it acts five deviations away.
+    `p+(m) = (U(m) + (k-1) * mean of the others) / k`; the clip to [0, 1] is left out, it acts five
+    deviations away.
 
     Args:
         utility: True utilities in [0, 1], shape (n,).
         k: Memories per retrieval.
     """
     others = (utility.sum() - utility) / (len(utility) - 1)
-    return (utility + (k - 1) * others) / k
+    return np.asarray((utility + (k - 1) * others) / k)

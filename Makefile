@@ -1,0 +1,69 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Each creates .venv and installs what it needs.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# A CPU build where pip can find one; without it sentence-transformers would bring several GB of CUDA.
+TORCH ?= torch==2.13.0
+# One thread: simulations and single queries are up to ten times slower with two on a busy machine.
+export OMP_NUM_THREADS ?= 1
+export LANGSMITH_TRACING ?= false
+
+.PHONY: demo test lint types layers unit lowest soak bench paper clean
+
+demo: $(VENV)/.demo
+	$(BIN)/langchain-memoryworth demo
+
+test: lint types layers unit
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.test
+	$(BIN)/mypy
+
+layers: $(VENV)/.test
+	$(BIN)/lint-imports
+
+unit: $(VENV)/.test
+	$(BIN)/python -m pytest --cov --cov-report=term
+
+# The oldest releases that pyproject.toml allows, in an environment of their own, on all tests of the core.
+lowest: .venv-lowest/.lowest
+	.venv-lowest/bin/python -m pytest tests --ignore=tests/demo --ignore=tests/experiments
+
+.venv-lowest/.lowest: pyproject.toml
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(PYTHON) tests/lowest_pins.py > .venv-lowest/pins.txt
+	.venv-lowest/bin/python -m pip install --quiet "$(TORCH)"
+	.venv-lowest/bin/python -m pip install --quiet --editable ".[cli,plot]" --group test --constraint .venv-lowest/pins.txt
+	touch $@
+
+# What takes longer than a change may wait: 500 kills, long state machines, long streams.
+soak: $(VENV)/.test
+	MEMORYWORTH_KILLS=500 HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest --no-cov tests/test_concurrency.py tests/test_ledger_machine.py
+
+bench: $(VENV)/.test
+	$(BIN)/python -m benchmarks
+
+paper: $(VENV)/.test
+	$(BIN)/langchain-memoryworth paper all --out docs/paper
+
+$(VENV)/.pip:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.pip pyproject.toml
+	$(BIN)/python -m pip install --quiet "$(TORCH)"
+	$(BIN)/python -m pip install --quiet --editable ".[demo]"
+	touch $@
+
+$(VENV)/.test: $(VENV)/.demo pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable ".[demo,paper]" --group test
+	touch $@
+
+clean:
+	rm -rf $(VENV) .venv-lowest .pytest_cache .mypy_cache .ruff_cache .hypothesis

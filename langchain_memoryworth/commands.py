@@ -1,0 +1,79 @@
+"""The commands of the command line, on typer. Each calls one function of the package."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from langchain_memoryworth.vectorstore import MemoryWorthStore
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def about() -> None:
+    """Memory Worth for LangChain and LangGraph: which memories to serve, learnt from outcomes."""
+
+
+@app.command()
+def demo(
+    episodes: Annotated[int, typer.Option(min=1, help="Runs of each agent.")] = 2000,
+    block: Annotated[int, typer.Option(min=1, help="Episodes per line of the report.")] = 200,
+    seed: Annotated[int, typer.Option(help="Of the order of the questions.")] = 0,
+    plot: Annotated[Path, typer.Option(help="Where the plot goes (PNG).")] = Path(
+        "memoryworth-demo.png"
+    ),
+    database: Annotated[
+        str | None, typer.Option(help="Keep the store at this URL, to look at it later.")
+    ] = None,
+) -> None:
+    """Watch an agent find out which of its recipes an upgrade has broken."""
+    _demo(episodes, block, seed, plot, database)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from langchain_memoryworth import __version__
+
+    print(__version__)
+
+
+def _demo(episodes: int, block: int, seed: int, plot: Path, database: str | None) -> None:
+    from langchain_memoryworth.demo.offline_model import use_packaged_model
+
+    with tempfile.TemporaryDirectory(prefix="memoryworth-") as folder:
+        use_packaged_model(Path(folder) / "hub")
+        from tqdm import tqdm
+
+        from langchain_memoryworth.demo.episodes import run_demo
+        from langchain_memoryworth.demo.show import plot_result, print_result
+
+        url = database or f"sqlite:///{folder}/memories.db"
+        with _demo_store(url) as store, tqdm(total=2 * episodes, unit="run") as bar:
+            result = run_demo(store, episodes=episodes, block=block, seed=seed, progress=bar.update)
+            health = store.health()
+    print_result(result)
+    plot_result(result, plot)
+    print(f"Plot: {plot}. Health: {health}")
+
+
+def _demo_store(url: str) -> MemoryWorthStore:
+    import torch
+
+    from langchain_memoryworth.demo.episodes import RememberedEmbeddings
+    from langchain_memoryworth.embeddings import DEFAULT_MODEL, SentenceTransformerEmbeddings
+    from langchain_memoryworth.policy import Policy
+    from langchain_memoryworth.vectorstore import MemoryWorthStore
+
+    torch.set_num_threads(1)  # for single queries a second thread only gets in the way
+    return MemoryWorthStore(
+        url,
+        RememberedEmbeddings(SentenceTransformerEmbeddings()),
+        embedding_name=DEFAULT_MODEL,
+        policy=Policy(v_min=5),
+    )

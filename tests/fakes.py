@@ -1,0 +1,250 @@
+"""What the tests share: an embedding without a model, a clock, and independent readings of a database.
+
+Nothing here calls the code that it is used to check: counters are folded from the rows of the ledger, and searches are
+brute force over the vectors that the database holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from langchain_core.embeddings import Embeddings
+
+from langchain_memoryworth import MemoryWorthStore
+from langchain_memoryworth.credit import Shown, settle
+
+DIMENSION = 32
+COUNTERS = ("positive", "negative", "size", "squared", "retrievals")
+TABLES = (
+    "meta",
+    "policies",
+    "memories",
+    "evidence",
+    "episodes",
+    "aliases",
+    "exposures",
+    "outcomes",
+    "actions",
+    "changes",
+)
+
+
+class HashedWords(Embeddings):
+    """A bag of hashed words: each word is a fixed vector, a text the sum of its words."""
+
+    def __init__(self, dimension: int = DIMENSION, model_name: str = "hashed-words") -> None:
+        self.dimension = dimension
+        self.model_name = model_name
+        self._words: dict[str, np.ndarray] = {}
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        return [self.embed_query(t) for t in texts]
+
+    def embed_query(self, text: str) -> list[float]:
+        total = np.zeros(self.dimension)
+        for word in text.lower().split():
+            total += self._word(word)
+        return total.tolist()
+
+    def _word(self, word: str) -> np.ndarray:
+        if word not in self._words:
+            digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+            rng = np.random.default_rng(int.from_bytes(digest, "big"))
+            self._words[word] = rng.standard_normal(self.dimension)
+        return self._words[word]
+
+
+class Clock:
+    """Time that moves only when told to."""
+
+    def __init__(self, now: float = 1_750_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def forward(self, *, days: float = 0, seconds: float = 0) -> None:
+        self.now += days * 86_400 + seconds
+
+
+class Row(NamedTuple):
+    """One live memory as the database has it."""
+
+    seq: int
+    id: str
+    vector: np.ndarray
+    added_at: float
+    status: str
+    counters: tuple[int, ...]
+
+
+def query(store: MemoryWorthStore, sql: str, *parameters: Any) -> list[Any]:
+    """Rows of a raw query."""
+    with store.governor._database.read() as session:
+        return list(session.connection.exec_driver_sql(sql, _named(parameters) or None).fetchall())
+
+
+def execute(store: MemoryWorthStore, sql: str, *parameters: Any) -> None:
+    """A raw write."""
+    with store.governor._database.write() as session:
+        session.connection.exec_driver_sql(sql, _named(parameters) or None)
+
+
+def _named(parameters: tuple[Any, ...]) -> dict[str, Any]:
+    return {f"p{i}": p for i, p in enumerate(parameters)}
+
+
+def dump(store: MemoryWorthStore) -> dict[str, list[tuple[Any, ...]]]:
+    """The whole database."""
+    return {t: sorted((tuple(r) for r in query(store, f"SELECT * FROM {t}")), key=repr) for t in TABLES}
+
+
+def counters(store: MemoryWorthStore) -> dict[int, tuple[tuple[int, ...], tuple[int, ...]]]:
+    """The stored counters and baselines by number."""
+    names = ", ".join([*COUNTERS, *(f"base_{c}" for c in COUNTERS)])
+    return {
+        r[0]: (tuple(r[1:6]), tuple(r[6:11]))
+        for r in query(store, f"SELECT seq, {names} FROM evidence")
+    }
+
+
+def fold_of_credits(store: MemoryWorthStore) -> dict[int, tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Counters and baselines summed up from the credits of the exposures."""
+    totals = {r[0]: [0] * 10 for r in query(store, "SELECT seq FROM evidence")}
+    rows = query(
+        store,
+        "SELECT x.seq, x.weight, x.positive, x.size, x.epoch, e.epoch FROM exposures x "
+        "JOIN evidence e ON e.seq = x.seq",
+    )
+    for seq, weight, positive, size, given, epoch in rows:
+        if not size:
+            continue
+        addend = _addend(weight, positive, size)
+        for i, value in enumerate(addend):
+            totals[seq][i] += value
+            if given < epoch:
+                totals[seq][5 + i] += value
+    return {s: (tuple(t[:5]), tuple(t[5:])) for s, t in totals.items()}
+
+
+def fold_of_ledger(store: MemoryWorthStore) -> dict[int, tuple[int, ...]]:
+    """Counters worked out anew from exposures and outcomes under the policy in force."""
+    policy = store.policy
+    sources = policy.sources
+    totals: dict[int, list[int]] = defaultdict(lambda: [0] * 5)
+    for (seq,) in query(store, "SELECT seq FROM evidence"):
+        totals[seq] = [0] * 5
+    outcomes = defaultdict(list)
+    for eid, *row in query(
+        store, "SELECT eid, source, source_id, reward, used FROM outcomes ORDER BY number"
+    ):
+        outcomes[eid].append(row)
+    exposures = defaultdict(list)
+    for eid, *row in query(
+        store,
+        "SELECT x.eid, x.seq, m.id, x.rank, x.similarity, x.used, x.shown FROM exposures x "
+        "JOIN memories m ON m.seq = x.seq ORDER BY x.eid, x.rank, x.seq",
+    ):
+        exposures[eid].append(row)
+    for eid, said in outcomes.items():
+        newest: dict[tuple[str, str], tuple[int, Any, Any]] = {}
+        for number, (source, source_id, reward, used) in enumerate(said):
+            newest[source, source_id] = (number, reward, used)
+        standing = sorted(
+            (
+                sources.index(source) if source in sources else len(sources),
+                -number,
+                reward,
+                used,
+            )
+            for (source, _), (number, reward, used) in newest.items()
+            if reward is not None
+        )
+        if not standing:
+            continue
+        _, _, reward, _ = standing[0]
+        named = next((json.loads(u) for *_, u in standing if u is not None), None)
+        rows = exposures[eid]
+        if named is None and any(r[4] is not None for r in rows):
+            named = [r[1] for r in rows if r[4]]
+        shown = [r for r in rows if r[5]]
+        credits_ = settle(
+            [Shown(r[1], r[2], r[3], policy.pending_age * 0) for r in shown],
+            reward,
+            named,
+            rule=policy.credit,
+            w_min=policy.w_min,
+        )
+        for row, credit in zip(shown, credits_, strict=True):
+            if credit.size:
+                for i, value in enumerate(_addend(credit.weight, credit.positive, credit.size)):
+                    totals[row[0]][i] += value
+    return {s: tuple(t) for s, t in totals.items()}
+
+
+def _addend(weight: int, positive: int, size: int) -> tuple[int, ...]:
+    squared = (2 * weight * weight + 2**32) // 2**33  # the nearest whole number, halves upwards
+    return positive, weight - positive, size, squared, 1
+
+
+def assert_exact(store: MemoryWorthStore) -> None:
+    """Every counter and every baseline is the sum of the credits, to the last bit."""
+    assert counters(store) == fold_of_credits(store)
+    per_episode = query(
+        store, "SELECT eid, SUM(weight) FROM exposures WHERE size > 0 GROUP BY eid"
+    )
+    assert all(total == 2**32 for _, total in per_episode)
+
+
+def live(store: MemoryWorthStore, namespace: str = "[]") -> list[Row]:
+    """The live memories of a namespace."""
+    names = ", ".join(f"e.{c}" for c in COUNTERS)
+    rows = query(
+        store,
+        f"SELECT m.seq, m.id, m.vector, m.added_at, e.status, {names} FROM memories m "
+        "JOIN evidence e ON e.seq = m.seq "
+        "WHERE m.retired_at IS NULL AND m.namespace = :p0 ORDER BY m.seq",
+        namespace,
+    )
+    return [
+        Row(r[0], r[1], np.frombuffer(r[2], np.float32).astype(np.float64), r[3], r[4], tuple(r[5:]))
+        for r in rows
+    ]
+
+
+def worth_of(row: Row) -> float:
+    """Eq. (1) on the integers of the database."""
+    total = row.counters[0] + row.counters[1]
+    return row.counters[0] / total if total else 0.5
+
+
+def size_of(row: Row) -> float:
+    """min(n, (sum w)^2 / sum w^2) in retrievals."""
+    positive, negative, size, squared, _ = row.counters
+    if not squared:
+        return 0.0
+    return round(min(size / 2**32, (positive + negative) ** 2 / squared / 2**32), 3)
+
+
+def unit(vector: Iterable[float]) -> np.ndarray:
+    """The vector at length 1."""
+    array = np.asarray(list(vector), np.float64)
+    return array / np.linalg.norm(array)
+
+
+def assert_is_top(
+    found: Iterable[str], scores: dict[str, float], k: int, *, among: Collection[str] | None = None
+) -> None:
+    """The ids found are the k best by score, in order; where scores tie within float32, either order will do."""
+    found = list(found)
+    allowed = set(scores if among is None else among)
+    expected = sorted((scores[i] for i in allowed), reverse=True)[:k]
+    assert len(set(found)) == len(found)
+    assert set(found) <= allowed
+    assert len(found) == len(expected)
+    np.testing.assert_allclose([scores[i] for i in found], expected, atol=2e-6)
