@@ -21,7 +21,7 @@ def about() -> None:
 
 @app.command()
 def demo(
-    episodes: Annotated[int, typer.Option(min=1, help="Runs of each agent.")] = 2000,
+    episodes: Annotated[int, typer.Option(min=1, help="Runs of each agent.")] = 1400,
     block: Annotated[int, typer.Option(min=1, help="Episodes per line of the report.")] = 200,
     seed: Annotated[int, typer.Option(help="Of the order of the questions.")] = 0,
     plot: Annotated[Path, typer.Option(help="Where the plot goes (PNG).")] = Path(

@@ -84,10 +84,9 @@ def reward_of(outcome: bool | float) -> float:
         >>> reward_of(True), reward_of(0.25)
         (1.0, 0.25)
     """
-    if isinstance(outcome, (Real, np.bool_)):
-        reward = float(outcome)
-        if 0.0 <= reward <= 1.0:  # False for NaN
-            return reward
+    # Compared before it is converted: a huge int has no float. False for NaN.
+    if isinstance(outcome, (Real, np.bool_)) and 0 <= outcome <= 1:
+        return float(outcome)
     raise InvalidOutcomeError(
         f"{outcome!r} is no outcome: give True or False, or a reward in [0, 1] "
         "(for the paper's +1/-1 use signed_outcome)",
@@ -145,13 +144,18 @@ def scores(
 
 
 def _checked(rule: CreditFunction, shown: Sequence[Shown]) -> list[float]:
-    given = list(rule(shown))
-    if len(given) != len(shown):
+    given = rule(shown)
+    try:
+        weights = [float(w) for w in given]
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidCreditError(
-            f"the credit rule gave {len(given)} weights for {len(shown)} memories; give one for each",
+            f"the credit rule gave {given!r} ({error}); give a list of numbers", value=given
+        ) from error
+    if len(weights) != len(shown):
+        raise InvalidCreditError(
+            f"the credit rule gave {len(weights)} weights for {len(shown)} memories; give one for each",
             value=given,
         )
-    weights = [float(w) for w in given]
     if not all(math.isfinite(w) and w >= 0 for w in weights):
         raise InvalidCreditError(
             f"the credit rule gave {weights}; weights must be finite and not negative", value=given
@@ -185,7 +189,7 @@ def normalised(raw: Sequence[float], w_min: float) -> list[float]:
     if top <= 0.0:
         return [1.0 / k] * k
     scaled = [s / top for s in raw]  # first, or the sum of very large scores would overflow
-    total = sum(scaled)
+    total = math.fsum(scaled)  # the same on every Python; 3.12 changed what sum() rounds
     floor = min(w_min, 1.0 / k)
     return [floor + (1.0 - k * floor) * (s / total) for s in scaled]
 

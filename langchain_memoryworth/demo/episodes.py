@@ -105,7 +105,7 @@ def questions(tasks: Sequence[Task], episodes: int, seed: int) -> Iterator[tuple
 def run_demo(
     store: MemoryWorthStore,
     *,
-    episodes: int = 2000,
+    episodes: int = 1400,
     block: int = 200,
     seed: int = 0,
     progress: Callable[[], object] = lambda: None,

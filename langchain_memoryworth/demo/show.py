@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,7 @@ def print_result(result: DemoResult, most: int = 12) -> None:
         first_line = memory.text.splitlines()[0]
         truth = "broken" if _broken(result, memory.id) else "[red]works[/red]"
         counters = (f"{e.hits_positive:.2f}", f"{e.hits_negative:.2f}", f"{e.worth:.2f}")
-        held.add_row(escape(first_line[:60]), *counters, truth)
+        held.add_row(escape(textwrap.shorten(first_line, 44, placeholder="...")), *counters, truth)
     console.print(held)
     broken = sum(1 for r in result.recipes.values() if not r.works)
     console.print(

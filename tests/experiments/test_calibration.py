@@ -85,7 +85,7 @@ def test_counting_the_volume_withholds_verdicts_longer(reduced):
 def test_a_fixed_weight_cancels_from_the_ratio():
     # Multiply the weights of each memory by its own constant, without normalising over the set:
     # both counters of the memory grow by the same factor, and the ratio stays.
-    utility, _, shown, success = draw(0, 1000)
+    _utility, _, shown, success = draw(0, 1000)
     ends, unit = checkpoints(1000), uniform_credits(8)
     own = (np.arange(100) % 7 + 1)[shown]
     scaled = Credits(unit.weight * own, unit.size, unit.squared)

@@ -74,7 +74,7 @@ def test_easy_tasks_show_generalists_only_and_4_plus_4_is_kept():
 
 def test_success_follows_the_base_rates():
     draws = draw(1, 20_000)
-    shown, success, hard = play(draws, 0.5, "uniform", 0.0)
+    _shown, success, hard = play(draws, 0.5, "uniform", 0.0)
     # Slope 0: a Bernoulli share in each stratum, five standard errors of about 10,000 episodes.
     for mask, base in ((~hard, 0.78), (hard, 0.28)):
         error = np.sqrt(base * (1 - base) / mask.sum())

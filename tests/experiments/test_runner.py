@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from langchain_memoryworth.errors import InvalidInputError, MissingExtraError
-from langchain_memoryworth.experiments import EXPERIMENTS, run, runner
+from langchain_memoryworth.experiments import EXPERIMENTS, report, run, runner
 from langchain_memoryworth.experiments.experiment import (
     Comparison,
     Curve,
@@ -60,6 +60,13 @@ def test_a_run_leaves_page_figures_and_curves(toy, tmp_path):
     assert (tmp_path / "cache" / ".gitignore").read_text(encoding="utf-8") == "*\n"
 
 
+@pytest.fixture
+def undrawn(monkeypatch) -> None:
+    """Drawing takes most of the time of a toy, and is tested elsewhere."""
+    monkeypatch.setattr(report, "draw", lambda *_: None)
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_an_interrupted_run_goes_on_where_it_stopped(toy, tmp_path, monkeypatch):
     def interrupted(seed, episodes):
         if seed == 2:
@@ -77,12 +84,14 @@ def test_an_interrupted_run_goes_on_where_it_stopped(toy, tmp_path, monkeypatch)
     assert not list((tmp_path / "cache").glob("*.partial"))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_more_seeds_keep_the_first_ones(toy, tmp_path):
     run(["toy"], seeds=2, out=tmp_path)
     run(["toy"], seeds=3, out=tmp_path)
     assert [seed for seed, _ in calls] == [0, 1, 2]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_other_episodes_parameters_or_versions_are_run_again(toy, tmp_path, monkeypatch):
     run(["toy"], seeds=1, out=tmp_path)
     run(["toy"], seeds=1, out=tmp_path, episodes=9)
@@ -104,6 +113,7 @@ def test_results_survive_the_cache_to_the_last_bit(toy, tmp_path):
     assert results["length"].tolist() == [7.0, 7.0]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_two_processes_give_what_one_gives(tmp_path, monkeypatch):
     before = os.environ.get("OMP_NUM_THREADS")
     run(["4"], seeds=2, out=tmp_path / "two", episodes=200)
