@@ -108,6 +108,7 @@ def run_demo(
     episodes: int = 1400,
     block: int = 200,
     seed: int = 0,
+    tasks: Sequence[Task] | None = None,
     progress: Callable[[], object] = lambda: None,
 ) -> DemoResult:
     """Run the main job.
@@ -117,9 +118,10 @@ def run_demo(
         episodes: Runs of each agent.
         block: Episodes per block of the report.
         seed: Of the order of the questions.
+        tasks: Which tasks; None means all.
         progress: Called after each run.
     """
-    tasks = load_tasks()
+    tasks = load_tasks() if tasks is None else tasks
     result = DemoResult(block)
     recipes = [r for t in tasks for r in (t.works, t.broken)]
     texts = [r.memory for r in recipes] + list(load_neutral())
