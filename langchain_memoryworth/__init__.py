@@ -9,10 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from langchain_memoryworth.callbacks import USED_EVENT, MemoryWorthCallbackHandler
+    from langchain_memoryworth.base_store import GovernedStore
+    from langchain_memoryworth.callbacks import (
+        SHOWN_EVENT,
+        USED_EVENT,
+        MemoryWorthCallbackHandler,
+        memory_worth,
+    )
     from langchain_memoryworth.credit import Shown, signed_outcome
     from langchain_memoryworth.errors import MemoryWorthError
     from langchain_memoryworth.evidence import Evidence, worth
+    from langchain_memoryworth.governed import GovernedRetriever, govern
     from langchain_memoryworth.judges import (
         Run,
         evaluator,
@@ -30,8 +37,11 @@ if TYPE_CHECKING:
     from langchain_memoryworth.vectorstore import MemoryWorthStore
 
 _HOME = {
+    "SHOWN_EVENT": "callbacks",
     "USED_EVENT": "callbacks",
     "Evidence": "evidence",
+    "GovernedRetriever": "governed",
+    "GovernedStore": "base_store",
     "Health": "records",
     "Memory": "records",
     "MemoryWorthCallbackHandler": "callbacks",
@@ -49,7 +59,9 @@ _HOME = {
     "exact_match": "judges",
     "exceptions_as_failure": "judges",
     "first_known": "judges",
+    "govern": "governed",
     "keyword_match": "judges",
+    "memory_worth": "callbacks",
     "output_key": "judges",
     "signed_outcome": "credit",
     "tool_errors_as_failure": "judges",
@@ -57,8 +69,11 @@ _HOME = {
 }
 
 __all__ = [
+    "SHOWN_EVENT",
     "USED_EVENT",
     "Evidence",
+    "GovernedRetriever",
+    "GovernedStore",
     "Health",
     "Memory",
     "MemoryWorthCallbackHandler",
@@ -77,7 +92,9 @@ __all__ = [
     "exact_match",
     "exceptions_as_failure",
     "first_known",
+    "govern",
     "keyword_match",
+    "memory_worth",
     "output_key",
     "signed_outcome",
     "tool_errors_as_failure",

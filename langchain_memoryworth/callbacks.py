@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import count
 from typing import Any
 from uuid import UUID
 
-from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
+from langchain_core.tracers.context import register_configure_hook
+from langgraph.callbacks import GraphCallbackHandler, GraphInterruptEvent, GraphResumeEvent
 
+from langchain_memoryworth import lifecycle
 from langchain_memoryworth.errors import InvalidInputError, RunFailedError
 from langchain_memoryworth.governor import governor_of
-from langchain_memoryworth.judges import OutcomeFunction, Run
-from langchain_memoryworth.runs import Root
+from langchain_memoryworth.judges import OutcomeFunction, Run, breaks_of
+from langchain_memoryworth.roots import Pause, Root
+from langchain_memoryworth.runs import RunEntry
 
 USED_EVENT = "memory_worth.used"
 """Custom event by which a run says which memories it used: `dispatch_custom_event(USED_EVENT, {"ids": [...]})`."""
 
-# Not of one handler: a ContextVar is never freed. The last episode of each handler, by the handler's identity.
-_last: ContextVar[Mapping[int, str]] = ContextVar("memory_worth_last_episode")
+SHOWN_EVENT = "memory_worth.shown"
+"""Custom event by which a run says which of the memories it retrieved reached the prompt, when it left some out."""
+
+# Not of one handler: a ContextVar is never freed. The last run of each handler and its episode, by the handler's number.
+_last: ContextVar[Mapping[int, tuple[UUID, str]]] = ContextVar("memory_worth_last_episode")
+_LAST_OF = 16
+_numbers = count()
 
 
-class MemoryWorthCallbackHandler(BaseCallbackHandler):
+class MemoryWorthCallbackHandler(GraphCallbackHandler):
     """Attributes retrievals to runs, and turns the results of runs into outcomes.
 
     Attach it to the outermost call: `chain.invoke(question, config={"callbacks": [handler]})`. One handler serves any
@@ -53,6 +63,9 @@ class MemoryWorthCallbackHandler(BaseCallbackHandler):
     run_inline = True
     raise_error = False
 
+    # LangGraph tells it of interrupts and resumes.
+    _told = True
+
     def __init__(
         self, store: Any, outcome: OutcomeFunction | None = None, *, source: str = "handler"
     ) -> None:
@@ -68,7 +81,9 @@ class MemoryWorthCallbackHandler(BaseCallbackHandler):
                 value=outcome,
             )
         self._outcome = outcome
+        self._breaks = () if outcome is None else breaks_of(outcome)
         self._source = source
+        self._number = next(_numbers)
 
     @property
     def ignore_llm(self) -> bool:
@@ -88,7 +103,13 @@ class MemoryWorthCallbackHandler(BaseCallbackHandler):
     @property
     def last_episode_id(self) -> str | None:
         """The episode of the last run that began in this thread or task, for feedback that comes later."""
-        return _last.get({}).get(id(self))
+        last = _last.get({}).get(self._number)
+        if last is None:
+            return None
+        run_id, episode_id = last
+        entry = self._governor.runs.get(run_id)
+        known = entry is not None and entry.root.run_id == run_id
+        return entry.root.episode.id if entry is not None and known else episode_id
 
     def __repr__(self) -> str:
         return f"MemoryWorthCallbackHandler({self._governor.url!r}, source={self._source!r})"
@@ -154,13 +175,26 @@ class MemoryWorthCallbackHandler(BaseCallbackHandler):
                 run_id,
                 parent_run_id,
                 retriever=retriever,
+                streamed="defers_inputs" in kwargs,
                 inputs=inputs,
                 tags=tags,
                 metadata=metadata,
                 name=kwargs.get("name"),
             )
             if entry.root.run_id == run_id:
-                _last.set({**_last.get({}), id(self): entry.root.episode.id})
+                self._begin_root(entry, inputs)
+
+    def _begin_root(self, entry: RunEntry, inputs: Any) -> None:
+        root = entry.root
+        last = {**_last.get({}), self._number: (root.run_id, root.episode.id)}
+        while len(last) > _LAST_OF:
+            del last[next(iter(last))]
+        _last.set(last)
+        if root.again:
+            root.again = False
+            self._later("a run id used again", lambda: self._governor.begin_again(root.episode))
+        if not self._told and lifecycle.asks_to_resume(inputs):
+            self._go_on(entry, ())
 
     # -- documents --------------------------------------------------------------------------------------------
 
@@ -173,18 +207,7 @@ class MemoryWorthCallbackHandler(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """A retriever gave documents; only what the outermost one gives can be in front of the model."""
-        with self._governor.losses.guard("what a run retrieved"):
-            entry = self._governor.runs.get(run_id)
-            if entry is None or entry.outer is None:
-                return
-            given = {d.id: d for d in documents if d.id is not None}
-            inner, outer = entry.root.groups.setdefault(entry.outer, (set(), set()))
-            if entry.outer != run_id:
-                inner.update(given)
-                return
-            outer.update(given)
-            entry.root.documents.update(given)
-            self._take_over(entry.root, list(given.values()), entry.root.dropped(run_id))
+        self._end_retriever(run_id, documents)
 
     def on_retriever_error(
         self,
@@ -195,21 +218,42 @@ class MemoryWorthCallbackHandler(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """A retriever failed; what its inner retrievers gave went nowhere."""
-        with self._governor.losses.guard("what a run retrieved"):
-            entry = self._governor.runs.get(run_id)
-            if entry is not None and entry.outer == run_id:
-                self._take_over(entry.root, [], entry.root.dropped(run_id))
+        self._end_retriever(run_id, ())
 
-    def _take_over(self, root: Root, given: Sequence[Document], dropped: set[str]) -> None:
-        new = [d for d in given if d.id not in root.exposed]
+    def _end_retriever(self, run_id: UUID, documents: Sequence[Document]) -> None:
+        runs = self._governor.runs
+        with self._governor.losses.guard("what a run retrieved"):
+            entry = runs.get(run_id)
+            if entry is None or entry.outer is None:
+                return
+            entry.left = True
+            if not entry.late:
+                self._note(entry, run_id, {d.id: d for d in documents if d.id is not None})
+            if entry.root.run_id == run_id:
+                runs.end(entry.root)
+
+    def _note(self, entry: RunEntry, run_id: UUID, given: Mapping[str, Document]) -> None:
+        root = entry.root
+        if entry.outer is not None and entry.outer != run_id:
+            root.retrieval(entry.outer).inner.update(given)
+            return
+        retrieval = root.retrieval(run_id)
+        retrieval.given.update(given)
+        root.documents.update(given)
+        simple = not (retrieval.inner or retrieval.direct or root.resuming)
+        if simple and all(i in root.exposed for i in given):
+            return  # the store's own retriever: it has written them down already
+        self._later("what a run retrieved", lambda: self._settle_retrieval(root, run_id, given))
+
+    def _settle_retrieval(self, root: Root, run_id: UUID, given: Mapping[str, Document]) -> None:
+        dropped = root.dropped(run_id)
         if dropped:
             root.forget(dropped)
-            self._later("what a run dropped", lambda: self._governor.hide(root.episode.id, dropped))
+            with self._governor.losses.guard("what a run dropped"):
+                self._governor.hide(root.episode.id, dropped)
+        new = [d for i, d in given.items() if i not in root.exposed]
         if new:
-            self._later(
-                "what a run retrieved",
-                lambda: self._governor.expose_documents(root.episode, new, root),
-            )
+            self._governor.expose_documents(root.episode, new, root)
 
     def on_custom_event(
         self,
@@ -221,17 +265,63 @@ class MemoryWorthCallbackHandler(BaseCallbackHandler):
         metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """The run says which memories it used."""
-        if name != USED_EVENT:
+        """The run says which memories it used, or which were shown."""
+        if name not in (USED_EVENT, SHOWN_EVENT):
             return
-        with self._governor.losses.guard("which memories a run used"):
+        with self._governor.losses.guard(f"the event {name}"):
             root = self._governor.runs.root(run_id)
-            if root is not None:
-                ids = [str(i) for i in data["ids"]]
+            if root is None:
+                return
+            ids = {str(i) for i in data["ids"]}
+            if name == USED_EVENT:
                 self._later(
                     "which memories a run used",
                     lambda: self._governor.mark_used(root.episode.id, ids),
                 )
+            else:
+                self._later("which memories were shown", lambda: self._narrow(root, run_id, ids))
+
+    def _narrow(self, root: Root, run_id: UUID, ids: set[str]) -> None:
+        dropped = root.narrow(ids, self._governor.runs.scopes(run_id, root))
+        if dropped:
+            root.forget(dropped)
+            self._governor.hide(root.episode.id, dropped)
+
+    # -- stops and resumes ------------------------------------------------------------------------------------
+
+    def on_interrupt(self, event: GraphInterruptEvent) -> None:
+        """A graph stops, to go on later; its end event follows and looks like success."""
+        with self._governor.losses.guard("an interrupt"):
+            entry = self._governor.runs.get(event.run_id)
+            if entry is not None and entry.thread_id is not None and event.run_id is not None:
+                pause = Pause(entry.thread_id, event.checkpoint_id)
+                entry.root.pauses += ((event.run_id, pause),)
+
+    def on_resume(self, event: GraphResumeEvent) -> None:
+        """A graph goes on, as a new run."""
+        with self._governor.losses.guard("a resume"):
+            entry = self._governor.runs.get(event.run_id)
+            # A graph below us is resumed with its parent; one with a thread of its own is not our run.
+            if entry is not None and (entry.root.run_id == event.run_id or not entry.root.written):
+                self._go_on(entry, (event.checkpoint_id,))
+
+    def _go_on(self, entry: RunEntry, checkpoints: Sequence[str]) -> None:
+        root, thread_id = entry.root, entry.thread_id
+        if thread_id is None or root.resuming or root.named:
+            return
+        # A checkpoint in the config is meant literally; LangGraph may fork from it, and name the fork.
+        addressed = root.metadata.get("checkpoint_id")
+        if addressed:
+            checkpoints = (str(addressed), *checkpoints)
+        root.resuming = True
+
+        def resume() -> None:
+            try:
+                self._governor.resume(root, thread_id, checkpoints, latest=not addressed)
+            finally:
+                root.resuming = False
+
+        self._later("a resume", resume)
 
     # -- runs end ---------------------------------------------------------------------------------------------
 
@@ -244,7 +334,7 @@ class MemoryWorthCallbackHandler(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """A chain or graph ended; the root's end asks for the outcome."""
-        self._end(run_id, outputs, None)
+        self._end(run_id, outputs, None, kwargs.get("inputs"))
 
     def on_chain_error(
         self,
@@ -255,7 +345,7 @@ class MemoryWorthCallbackHandler(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """A chain or graph raised; whether that is a failure is for the outcome function to say."""
-        self._end(run_id, None, error)
+        self._end(run_id, None, error, kwargs.get("inputs"))
 
     def on_tool_end(
         self,
@@ -277,32 +367,86 @@ class MemoryWorthCallbackHandler(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """A tool raised."""
-        root = self._governor.runs.root(run_id)
-        if root is not None:
-            root.tool_errors.append(repr(error))
+        entry = self._governor.runs.get(run_id)
+        if entry is not None and not lifecycle.is_control_flow(error):
+            entry.root.tool_errors += (repr(error),)
         self._end(run_id, None, error)
 
-    def _end(self, run_id: UUID, result: Any, error: BaseException | None) -> None:
+    def _end(
+        self, run_id: UUID, result: Any, error: BaseException | None, inputs: Any = None
+    ) -> None:
         with self._governor.losses.guard("a run's end"):
             entry = self._governor.runs.get(run_id)
-            if entry is None or entry.root.run_id != run_id or id(self) in entry.root.ended_for:
+            if entry is None:
                 return
-            # LangGraph may report an end and an error of one run; the first one counts.
-            entry.root.ended_for.add(id(self))
-            if self._outcome is None or (error is not None and not isinstance(error, Exception)):
-                return  # cancelled, interrupted, or closed early: nothing is known
             root = entry.root
-            self._later("an outcome", lambda: self._judge(root, result, error))
+            if root.run_id != run_id:
+                if error is not None and entry.parent == root.run_id and entry.thread_id:
+                    self._unwound(root, entry.thread_id, error)
+            # LangGraph may report an end and an error of one run; the first one counts.
+            elif self._number not in root.ended_for:
+                root.ended_for += (self._number,)
+                self._end_root(root, result, error, inputs)
 
-    def _judge(self, root: Root, result: Any, error: BaseException | None) -> None:
-        if self._outcome is None or not root.exposed:
+    def _unwound(self, root: Root, thread_id: str, error: BaseException) -> None:
+        """An interrupt that unwinds to the root stops it, also where no lifecycle event says so."""
+        if lifecycle.is_interrupt(error):
+            root.pauses = ((root.run_id, Pause(thread_id, "")), *root.pauses)
+
+    def _end_root(self, root: Root, result: Any, error: BaseException | None, inputs: Any) -> None:
+        early = root.streamed and error is None and lifecycle.stopped_early(result)
+        if root.streamed and inputs is not None:
+            root.inputs = inputs  # of a stream they are known at its end only
+        self._governor.runs.end(root)
+        pause = self._pause(root, result, error)
+        if pause is not None:
+            root.paused = error is None
+            self._later("where a run stopped", lambda: self._governor.pause(root.episode, pause))
+        if self._outcome is None or root.paused or early or not self._may_be_known(error):
             return
+        run = root.inputs, root.metadata, root.tags, root.documents, root.exposed
+        self._later("an outcome", lambda: self._judge(root, run, result, error))
+
+    def _pause(self, root: Root, result: Any, error: BaseException | None) -> Pause | None:
+        if error is not None:
+            thread_id = root.episode.thread_id
+            resumable = thread_id is not None and root.written and lifecycle.may_go_on(error)
+            return Pause(thread_id, "") if thread_id is not None and resumable else None
+        for run_id, pause in reversed(root.pauses):
+            if run_id == root.run_id or lifecycle.shows_interrupt(result):
+                return pause
+        return None
+
+    def _may_be_known(self, error: BaseException | None) -> bool:
+        """Of a run that was cancelled, closed early or left by a jump nothing is known, unless the user lists it."""
+        if error is None or isinstance(error, self._breaks):
+            return True
+        return isinstance(error, Exception) and not lifecycle.is_control_flow(error)
+
+    def _judge(
+        self, root: Root, state: tuple[Any, ...], result: Any, error: BaseException | None
+    ) -> None:
+        inputs, metadata, tags, documents, exposed = state
+        if self._outcome is None or not exposed:
+            return
+        run = Run(
+            run_id=str(root.run_id),
+            episode_id=root.episode.id,
+            name=root.name,
+            inputs=inputs,
+            error=error,
+            memories=tuple(d for i, d in tuple(documents.items()) if i in exposed),
+            tags=tuple(tags),
+            metadata=dict(metadata),
+            thread_id=root.episode.thread_id,
+            tool_errors=root.tool_errors,
+            result=result,
+        )
         try:
-            judgement = self._outcome(_finished(root, result, error))
+            judgement = self._outcome(run)
         except RunFailedError:
             return  # it asked for the outputs of a run that has none: not known
-        if judgement is not None:
-            self._governor.record_outcome(root.episode.id, judgement, source=self._source)
+        self._governor.record_judgement(root.episode.id, judgement, source=self._source)
 
     def _later(self, step: str, work: Callable[[], object]) -> None:
         def guarded() -> None:
@@ -312,17 +456,34 @@ class MemoryWorthCallbackHandler(BaseCallbackHandler):
         self._governor.outbox.do(guarded)
 
 
-def _finished(root: Root, result: Any, error: BaseException | None) -> Run:
-    return Run(
-        run_id=str(root.run_id),
-        episode_id=root.episode.id,
-        name=root.name,
-        inputs=root.inputs,
-        error=error,
-        memories=tuple(d for i, d in root.documents.items() if i in root.exposed),
-        tags=tuple(root.tags),
-        metadata=dict(root.metadata),
-        thread_id=root.episode.thread_id,
-        tool_errors=tuple(root.tool_errors),
-        result=result,
-    )
+class _AttachedHandler(MemoryWorthCallbackHandler):
+    # LangGraph tells of interrupts and resumes only those handlers that stand in the config.
+    _told = False
+
+
+# Registered once: the list of hooks is global and only grows.
+_attached: ContextVar[MemoryWorthCallbackHandler | None] = ContextVar("memory_worth", default=None)
+register_configure_hook(_attached, inheritable=True)
+
+
+@contextmanager
+def memory_worth(
+    store: Any, outcome: OutcomeFunction | None = None, *, source: str = "handler"
+) -> Iterator[MemoryWorthCallbackHandler]:
+    """Attach a handler to every run that begins inside, for code whose config is not in one's hands.
+
+    Not seen are runs in threads that do not copy the context, and generators that are made inside and consumed outside;
+    what they retrieve is counted as unattributed in `store.health()`. An interrupt is seen only if it unwinds through
+    the graph: a static breakpoint (`interrupt_before`, `interrupt_after`) looks like the end of the run.
+
+    Args:
+        store: The store whose memories are retrieved.
+        outcome: As for `MemoryWorthCallbackHandler`.
+        source: Under which name its outcomes are recorded.
+    """
+    handler = _AttachedHandler(store, outcome, source=source)
+    token = _attached.set(handler)
+    try:
+        yield handler
+    finally:
+        _attached.reset(token)

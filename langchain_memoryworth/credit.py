@@ -28,12 +28,14 @@ class Shown:
         rank: First rank in the run, 0 is the best.
         similarity: Highest cosine in the run, in [-1, 1], or None if the source gave none.
         age: Time from adding the memory to showing it.
+        lag: Time from when it was last shown to when the last of the episode's memories was, at least 0.
     """
 
     memory_id: str
     rank: int
     similarity: float | None
     age: timedelta
+    lag: timedelta = timedelta(0)
 
 
 CreditFunction = Callable[[Sequence[Shown]], Sequence[float]]
@@ -143,6 +145,36 @@ def scores(
     return positive
 
 
+def discounted(
+    raw: Sequence[float], shown: Sequence[Shown], half_life: timedelta | None
+) -> list[float]:
+    """Scores with a temporal discount: what was in front of the model longer before the outcome gets less.
+
+    The discount from showing memory i at t_i to an outcome at T is `0.5 ** ((T - t_i) / half_life)`. Weights sum to 1,
+    so the part that all have in common cancels: with L the time of the last showing, `0.5 ** ((L - t_i) / half_life)`
+    gives the same weights, whenever the outcome comes. So an outcome that is late, or corrected, moves no credit.
+
+    Args:
+        raw: Non-negative scores.
+        shown: The memories, with `lag` = L - t_i.
+        half_life: Time in which a score falls to one half; None means no discount.
+
+    References:
+        Sutton and Barto (2018), Reinforcement Learning, section 12.1: credit decays exponentially with the time
+        between action and outcome; a memory that is shown again starts anew, as with replacing traces (section 12.5,
+        and Singh and Sutton 1996). The paper's section 2 has all memories of a run shown at once, where this is 1.
+
+    Examples:
+        >>> day = timedelta(days=1)
+        >>> turns = [Shown("first turn", 0, None, day, lag=day), Shown("last turn", 0, None, day)]
+        >>> normalised(discounted([1.0, 1.0], turns, half_life=day), 0.0)
+        [0.3333333333333333, 0.6666666666666666]
+    """
+    if half_life is None:
+        return list(raw)
+    return [r * 0.5 ** (m.lag / half_life) for r, m in zip(raw, shown, strict=True)]
+
+
 def _checked(rule: CreditFunction, shown: Sequence[Shown]) -> list[float]:
     given = rule(shown)
     try:
@@ -221,6 +253,7 @@ def settle(
     rule: CreditName | CreditFunction = "uniform",
     w_min: float = 0.01,
     half_life: timedelta | None = None,
+    discount: timedelta | None = None,
 ) -> list[Credit]:
     """Share one outcome among the memories that were shown.
 
@@ -233,6 +266,7 @@ def settle(
         rule: A name from section 3.3 of the paper, or a function.
         w_min: Floor of the weights, assumption (A5).
         half_life: Of the recency factor in "similarity_recency".
+        discount: Half-life of the temporal discount, see `discounted`; it is part of the rule, so not used with `used`.
 
     Returns:
         One credit per shown memory, in the same order.
@@ -251,7 +285,7 @@ def settle(
     if reward is None or not shown:
         return [Credit()] * len(shown)
     if used is None:
-        raw = scores(shown, rule, half_life)
+        raw = discounted(scores(shown, rule, half_life), shown, discount)
     else:
         raw = [float(m.memory_id in used) for m in shown]
         if not any(raw):

@@ -136,7 +136,6 @@ class Database:
             cursor.execute(
                 "PRAGMA page_size=16384"
             )  # vectors of 1.5 kB: a fifth less file than 4 kB
-        cursor.execute("PRAGMA journal_mode=WAL")
         cursor.execute(f"PRAGMA synchronous={self.durability.upper()}")
         cursor.close()
 
@@ -196,6 +195,11 @@ class Database:
             yield
         except SQLAlchemyError as error:
             raise self._in_our_words(getattr(error, "orig", None) or error) from error
+        except UnicodeEncodeError as error:
+            raise errors.InvalidInputError(
+                f"{error.object!r} is no text that can be stored ({error.reason})",
+                value=error.object,
+            ) from error
         except self._driver_error as error:
             raise self._in_our_words(error) from error
 
@@ -223,6 +227,10 @@ class Database:
             connection.rollback()
             if found > len(MIGRATIONS):
                 raise errors.SchemaVersionError(found, len(MIGRATIONS))
+            if self._sqlite:
+                # Kept in the file, so not before it is known to be ours: another program's stays as it was.
+                connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+                connection.rollback()
             if found == len(MIGRATIONS):
                 return
             if self._sqlite:

@@ -44,6 +44,13 @@ def predicate(filter: Filter) -> Callable[[Document], bool]:  # LangChain's name
             f"{filter!r} is no filter; give a dict of metadata keys, or a function of the document",
             value=filter,
         )
+    for key in filter:
+        if str(key).startswith("$"):
+            raise InvalidInputError(
+                f"unknown operator {key!r} where a metadata key is expected; for more than conditions "
+                "that all hold, give a function of the document",
+                value=filter,
+            )
     tests = [(key, _condition(key, wanted)) for key, wanted in filter.items()]
     return lambda document: all(test(document.metadata.get(key, _MISSING)) for key, test in tests)
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from langchain_memoryworth import standing
 from langchain_memoryworth.database import Database, Session, Statement
 from langchain_memoryworth.errors import MemoryNotFoundError
-from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Namespace, Status, namespace_key
 
 
@@ -41,14 +40,15 @@ class Governance:
         ids: Sequence[str],
         actor: str,
         reason: str,
-        policy: Policy,
+        policy: standing.PolicyOf,
         now: float,
     ) -> None:
         """Leave these memories to the policy again."""
         with self._database.write() as session:
+            judge = policy(session)
             for s in self._find(session, namespace, ids):
                 if s.status is Status.PINNED:
-                    status = policy.next_status(Status.ACTIVE, s.recent)
+                    status = judge.next_status(Status.ACTIVE, s.recent)
                     self._decide(session, s, status, "unpin", actor, reason, now)
 
     def _find(

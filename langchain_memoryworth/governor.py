@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import numpy as np
@@ -18,14 +18,15 @@ from langchain_core.runnables import run_in_executor
 from numpy.typing import ArrayLike, NDArray
 
 from langchain_memoryworth.credit import reward_of
-from langchain_memoryworth.database import Database, Durability
+from langchain_memoryworth.database import Database, Durability, Session
 from langchain_memoryworth.errors import InvalidInputError, InvalidVectorError, StoreClosedError
 from langchain_memoryworth.governance import Governance
 from langchain_memoryworth.index import Kind
 from langchain_memoryworth.ledger import Exposure, Ledger
 from langchain_memoryworth.losses import Losses
-from langchain_memoryworth.memories import Memories, NewMemory, Text
+from langchain_memoryworth.memories import Memories, NewMemory, Text, Version
 from langchain_memoryworth.outbox import Outbox
+from langchain_memoryworth.pauses import Pauses
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.recall import Query, Recall, Selected
 from langchain_memoryworth.records import (
@@ -37,13 +38,17 @@ from langchain_memoryworth.records import (
     Memory,
     Namespace,
     Outcome,
+    OutcomeKey,
     SearchExplanation,
     Status,
     namespace_key,
 )
 from langchain_memoryworth.replica import Replica
-from langchain_memoryworth.runs import Root, Runs
+from langchain_memoryworth.roots import Pause, Root
+from langchain_memoryworth.runs import RunEntry, Runs
 from langchain_memoryworth.settings import Settings, check_dimension
+
+_Ids = TypeVar("_Ids", bound=Iterable[str])
 
 
 class Governor:
@@ -87,6 +92,7 @@ class Governor:
         self._settings = Settings(self._database)
         self._memories = Memories(self._database)
         self._ledger = Ledger(self._database)
+        self._pauses = Pauses(self._database, self._ledger)
         self._governance = Governance(self._database)
         self._replica = Replica(self._database, self._memories, index)
         self._recall = Recall(self._database, self._memories)
@@ -117,7 +123,7 @@ class Governor:
         self._ready()
         if self._replica.refresh():
             with self.losses.guard("a policy that another process set"):
-                self.policy = self._settings.in_force(self.policy)
+                self.policy = self._settings.in_force()
             self._replica.forget()
         if self._dimension is None:
             self._dimension = self._settings.dimension()
@@ -149,25 +155,31 @@ class Governor:
         if not texts:
             return []
         matrix = unit_rows(vectors)
+        if len(matrix) != len(texts):
+            raise InvalidVectorError(
+                f"{len(matrix)} vectors for {len(texts)} texts; check the embedding model"
+            )
         if self._dimension is not None:
             check_dimension(matrix.shape[1], self._dimension)
         given = [
-            _content_id(namespace, t) if i is None else i for i, t in zip(ids, texts, strict=True)
+            content_id(namespace, t) if i is None else i for i, t in zip(ids, texts, strict=True)
         ]
         new = [NewMemory(*row) for row in zip(given, texts, metadatas, matrix, strict=True)]
-        self._settings.check_embedding(self.embedding_name, matrix.shape[1])
-        self._memories.add(namespace, new, self._clock())
+        with self._database.write() as session:
+            self._settings.check_embedding(session, self.embedding_name, matrix.shape[1])
+            self._memories.add(session, namespace, new, self._clock())
         return given
 
     def retire(self, ids: Sequence[str] | None, namespace: Namespace | None = None) -> int:
         """Take memories out of service, None for all of the namespace; returns how many were there."""
         self._ready()
-        return self._memories.retire(self._in(namespace), ids, self._clock())
+        wanted = None if ids is None else _listed(ids)
+        return self._memories.retire(self._in(namespace), wanted, self._clock())
 
     def get(self, ids: Sequence[str], namespace: Namespace | None = None) -> dict[str, Memory]:
         """Memories by id; unknown ids are left out."""
         self._refresh()
-        return self._memories.get(self._in(namespace), ids, self.policy)
+        return self._memories.get(self._in(namespace), _listed(ids), self.policy)
 
     def memory(self, memory_id: str, namespace: Namespace | None = None) -> Memory:
         """One memory.
@@ -225,11 +237,11 @@ class Governor:
             At most k hits, best first; k of them whenever k may be served.
         """
         self._refresh()
-        root = self.runs.root(run_id) if track else None
+        entry = self.runs.asking(run_id) if track else None
         episode = self.runs.episode(run_id, metadata) if track else None
         query = self._query(vector, k, None if episode is None else episode.id, options)
         chosen = self._select(self._in(namespace), query)
-        texts = self._deliver(chosen, episode, root)
+        texts = self._deliver(chosen, episode, entry, run_id)
         if track and episode is None:
             self.losses.unknown_run()
         return _hits(chosen, texts)
@@ -272,7 +284,10 @@ class Governor:
     ) -> Query:
         if not isinstance(k, int) or k < 1:
             raise InvalidInputError(f"k={k!r}; give a whole number of at least 1", value=k)
-        unit = unit_rows(vector)[0]
+        rows = unit_rows(vector)
+        if len(rows) != 1:
+            raise InvalidVectorError(f"a query is one vector, not {len(rows)}; give d numbers")
+        unit = rows[0]
         if self._dimension is not None:
             check_dimension(len(unit), self._dimension)
         rank = options.get("rank")
@@ -288,7 +303,11 @@ class Governor:
         return self._recall.select(space, query, self.policy, now)
 
     def _deliver(
-        self, chosen: Sequence[Selected], episode: EpisodeKey | None, root: Root | None
+        self,
+        chosen: Sequence[Selected],
+        episode: EpisodeKey | None,
+        entry: RunEntry | None,
+        run_id: UUID | None,
     ) -> dict[int, Text]:
         """The texts of what was chosen, and in the same transaction the record that they are shown."""
         seqs = [c.seq for c in chosen]
@@ -297,14 +316,28 @@ class Governor:
                 Exposure(c.seq, rank, c.similarity, c.arm, c.propensity)
                 for rank, c in enumerate(chosen)
             ]
-            with self.losses.guard("what a run retrieved"), self._database.write() as session:
-                texts = self._memories.texts(session, seqs)
-                self._ledger.expose(session, episode, exposures, self.policy, self._clock())
-            if root is not None:
-                root.exposed.update(t.id for t in texts.values())
-            return texts
+            root = None if entry is None else entry.root
+            with self.losses.guard("what a run retrieved"):
+                with self._database.write() as session:
+                    texts = self._memories.texts(session, seqs)
+                    self._expose(session, episode, exposures, root)
+                if entry is not None:
+                    self.runs.searched(entry, run_id, [t.id for t in texts.values()])
+                return texts
         with self._database.read() as session:
             return self._memories.texts(session, seqs)
+
+    def _expose(
+        self,
+        session: Session,
+        episode: EpisodeKey,
+        exposures: Sequence[Exposure],
+        root: Root | None,
+    ) -> None:
+        begins = root is not None and not root.written and episode.id == str(root.run_id)
+        policy = self._settings.policy(session)
+        if self._ledger.expose(session, episode, exposures, policy, self._clock(), begins=begins):
+            self.runs.reused += 1
 
     # -- runs -------------------------------------------------------------------------------------------------
 
@@ -319,21 +352,74 @@ class Governor:
             if not found:
                 return
             exposures = [Exposure(seq, ranked[id_], None) for id_, seq in found.items()]
-            self._ledger.expose(session, episode, exposures, self.policy, self._clock())
+            self._expose(session, episode, exposures, root)
         if root is not None:
-            root.exposed.update(found)
+            root.expose(found)
+
+    def expose_external(
+        self,
+        episode: EpisodeKey,
+        digests: Mapping[str, str],
+        shown: Mapping[str, Exposure],
+        root: Root | None,
+        namespace: Namespace | None = None,
+    ) -> None:
+        """Write down memories that live elsewhere, by their ids; `seq` in the exposures is not read."""
+        self._ready()
+        with self._database.write() as session:
+            place = self._memories.place(session, self._in(namespace), digests, self._clock())
+            exposures = [e._replace(seq=place[i]) for i, e in shown.items()]
+            self._expose(session, episode, exposures, root)
+
+    def versions(
+        self, ids: Sequence[str], namespace: Namespace | None = None
+    ) -> dict[str, list[Version]]:
+        """All versions of some memories by id, and which of them are held back now."""
+        self._refresh()
+        with self._database.read() as session:
+            return self._memories.versions(session, self._in(namespace), ids)
+
+    def held_back(self, prefix: str, namespace: Namespace | None = None) -> int:
+        """How many memories are held back whose ids start with a text."""
+        self._refresh()
+        with self._database.read() as session:
+            return self._memories.held_back(session, self._in(namespace), prefix)
+
+    def begin_again(self, episode: EpisodeKey) -> None:
+        """A run id is used again, after the run that had it ended: what comes is a new episode."""
+        self._ready()
+        with self._database.write() as session:
+            self._ledger.begin_again(session, episode, self._clock())
+
+    def pause(self, episode: EpisodeKey, pause: Pause) -> None:
+        """A run stopped, and may go on later from here."""
+        self._ready()
+        self._pauses.pause(episode, pause, self._clock())
+
+    def resume(
+        self, root: Root, thread_id: str, checkpoints: Sequence[str], *, latest: bool
+    ) -> None:
+        """A run goes on with the episode that stopped at one of some checkpoints; see `Pauses.resume`."""
+        self._ready()
+        resumed = self._pauses.resume(
+            root.episode, thread_id, checkpoints, self._clock(), latest=latest
+        )
+        if resumed is not None:
+            root.take_over(*resumed)
 
     def hide(self, episode_id: str, ids: Iterable[str]) -> int:
         """Take back that memories were shown in an episode; returns how many it changed."""
         self._ready()
         wanted = set(ids)
         seqs = [s for s, id_ in self._ledger.shown(episode_id).items() if id_ in wanted]
-        return self._ledger.hide(episode_id, seqs, self.policy, self._clock()) if seqs else 0
+        if not seqs:
+            return 0
+        return self._ledger.hide(episode_id, seqs, self._settings.policy, self._clock())
 
     def mark_used(self, episode_id: str, ids: Iterable[str]) -> None:
         """Write down which memories a run says that it used."""
         self._ready()
-        self._ledger.mark_used(episode_id, ids, self.policy, self._clock())
+        self._ledger.mark_used(episode_id, _names(ids), self._settings.policy, self._clock())
 
     def record_outcome(
         self,
@@ -342,6 +428,7 @@ class Governor:
         *,
         source: str,
         source_id: str = "",
+        metric: str = "",
         used: Iterable[str] | None = None,
     ) -> bool:
         """Write down what happened in a run, None to withdraw it; False if that was known already.
@@ -354,21 +441,44 @@ class Governor:
         self._ready()
         if isinstance(outcome, Outcome):
             used = outcome.used if used is None else used
-            outcome = outcome.reward
-        _check_source(source, source_id)
+            outcome = reward_of(outcome.reward)
+        key = _outcome_key(source, source_id, metric)
         checked = (
             None
             if outcome is None
-            else Outcome(reward_of(outcome), None if used is None else tuple(used))
+            else Outcome(reward_of(outcome), None if used is None else _names(used))
         )
         return self._ledger.record(
             str(run_id),
             checked,
-            source=source,
-            source_id=source_id,
-            policy=self.policy,
+            key=key,
+            policy=self._settings.policy,
             now=self._clock(),
         )
+
+    def record_judgement(
+        self,
+        run_id: str,
+        judgement: bool | float | Outcome | Mapping[str, bool | float | Outcome | None] | None,
+        *,
+        source: str,
+    ) -> None:
+        """Write down what an outcome function says: an outcome, or one for each metric; None means not known."""
+        by_metric = judgement if isinstance(judgement, Mapping) else {"": judgement}
+        for metric, outcome in by_metric.items():
+            if outcome is not None:
+                self.record_outcome(run_id, outcome, source=source, metric=metric)
+
+    def shown_documents(self, episode_id: str) -> list[Document]:
+        """What an episode has in front of the model, in the order in which it was first shown."""
+        self._ready()
+        seqs = list(self._ledger.shown(episode_id))
+        with self._database.read() as session:
+            texts = self._memories.texts(session, seqs)
+        return [
+            Document(id=texts[s].id, page_content=texts[s].text, metadata=dict(texts[s].metadata))
+            for s in seqs
+        ]
 
     def episode(self, run_id: str) -> EpisodeRecord:
         """One run with its exposures and outcomes.
@@ -408,7 +518,9 @@ class Governor:
     ) -> None:
         """Leave memories to the policy again."""
         self._ready()
-        self._governance.unpin(self._in(namespace), ids, actor, reason, self.policy, self._clock())
+        self._governance.unpin(
+            self._in(namespace), ids, actor, reason, self._settings.policy, self._clock()
+        )
 
     def health(self) -> Health:
         """Counts of the database, and what could not be recorded since this governor was opened."""
@@ -423,6 +535,8 @@ class Governor:
             pending=pending,
             expired=expired,
             unattributed=self.losses.unattributed,
+            reused=self.runs.reused,
+            abandoned=self.runs.abandoned,
             failures=self.losses.failures,
             last_failure=self.losses.last,
         )
@@ -457,21 +571,41 @@ def unit_rows(vectors: ArrayLike) -> NDArray[np.float32]:
     if not np.isfinite(matrix).all():
         row = int(np.flatnonzero(~np.isfinite(matrix).all(axis=1))[0])
         raise InvalidVectorError(f"vector {row} is not finite; check the embedding model")
-    lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
+    # In float64: the square of 1e-30 or 1e30 is no float32.
+    lengths = np.sqrt(np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64))[:, None]
     return np.asarray(matrix / np.where(lengths > 0, lengths, 1.0), dtype=np.float32)
 
 
-def _content_id(namespace: Namespace, text: str) -> str:
+def content_id(namespace: Namespace, text: str) -> str:
+    """The id of a memory that was given none: equal texts of one namespace have the same."""
     whole = f"{namespace_key(namespace)}\n{text}".encode("utf-8", "surrogatepass")
     return hashlib.blake2b(whole, digest_size=16).hexdigest()
 
 
-def _check_source(source: str, source_id: str) -> None:
-    if not isinstance(source, str) or not source or not isinstance(source_id, str):
+def _names(ids: Iterable[str]) -> tuple[str, ...]:
+    """Ids in one order, so that the same ones are the same outcome."""
+    listed = tuple(_listed(ids))
+    if not all(isinstance(i, str) for i in listed):
+        raise InvalidInputError(f"{list(listed)!r} are no memory ids; give strings", value=ids)
+    return tuple(sorted(set(listed)))
+
+
+def _listed(ids: _Ids) -> _Ids:
+    """Ids as they are, but no single string: it would be taken letter by letter."""
+    if isinstance(ids, str) or not isinstance(ids, Iterable):
+        raise InvalidInputError(f"{ids!r} is no list; give a list of memory ids", value=ids)
+    return ids
+
+
+def _outcome_key(source: str, source_id: str, metric: str) -> OutcomeKey:
+    key = OutcomeKey(source, source_id, metric)
+    if not all(isinstance(part, str) for part in key) or not source:
         raise InvalidInputError(
-            f"source={source!r}, source_id={source_id!r}; give a name such as 'user', and a text",
+            f"source={source!r}, source_id={source_id!r}, metric={metric!r}; give a name such as "
+            "'user', and texts",
             value=source,
         )
+    return key
 
 
 def _hits(chosen: Sequence[Selected], texts: Mapping[int, Text]) -> list[Hit]:

@@ -98,6 +98,19 @@ class VectorIndex:
 
     # -- writing ----------------------------------------------------------------------------------------------
 
+    def apply(
+        self,
+        gone: NDArray[np.int64],
+        seqs: NDArray[np.int64],
+        vectors: Floats,
+        terms: NDArray[np.floating],
+        held: NDArray[np.bool_],
+    ) -> None:
+        """`remove` and `upsert` as one: no search sees a replaced text go before the new one has come."""
+        with self._lock:
+            self.remove(gone)
+            self.upsert(seqs, vectors, terms, held)
+
     def upsert(
         self,
         seqs: NDArray[np.int64],

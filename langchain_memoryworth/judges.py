@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.documents import Document
-from langchain_core.runnables import Runnable
 
 from langchain_memoryworth.errors import RunFailedError
 from langchain_memoryworth.records import Outcome
@@ -61,21 +60,33 @@ class Run:
         return self.result
 
 
-Judgement = bool | float | Outcome | None
+Judgement = bool | float | Outcome | Mapping[str, bool | float | Outcome | None] | None
+"""What an outcome function may say; a mapping has one outcome for each metric, and `Policy.metric` drives worth."""
 OutcomeFunction = Callable[[Run], Judgement]
 
 
 def output_key(key: str) -> OutcomeFunction:
     """The outcome stands in the output under a key, as in `{"answer": ..., "success": True}`.
 
+    An agent's state is such an output; where the key is not in the state, it is looked for in its structured response.
+
     Examples:
         >>> output_key("ok")(Run("r", "r", result={"ok": False}))
         False
+        >>> output_key("ok")(Run("r", "r", result={"messages": [], "structured_response": {"ok": True}}))
+        True
     """
 
     def judge(run: Run) -> Judgement:
         outputs = run.outputs
-        value: Judgement = outputs.get(key) if isinstance(outputs, Mapping) else None
+        if not isinstance(outputs, Mapping):
+            return None
+        value: Judgement = outputs.get(key)
+        if value is None:
+            response = outputs.get("structured_response")
+            value = (
+                response.get(key) if isinstance(response, Mapping) else getattr(response, key, None)
+            )
         return value
 
     return judge
@@ -126,16 +137,27 @@ def keyword_match(
 def exceptions_as_failure(*types: type[BaseException]) -> OutcomeFunction:
     """A run that raised one of these failed; of every other nothing is known.
 
+    Cancellation and `KeyboardInterrupt` count only if they, or `BaseException`, are listed by name: of a run that was
+    cancelled no other outcome function is asked.
+
     Examples:
         >>> judge = exceptions_as_failure(ValueError)
         >>> judge(Run("r", "r", error=ValueError())), judge(Run("r", "r", error=TimeoutError()))
         (False, None)
     """
+    return _RaisedOneOf(types)
 
-    def judge(run: Run) -> Judgement:
-        return False if isinstance(run.error, types) else None
 
-    return judge
+@dataclass(frozen=True, slots=True)
+class _RaisedOneOf:
+    types: tuple[type[BaseException], ...]
+
+    def __call__(self, run: Run) -> Judgement:
+        return False if isinstance(run.error, self.types) else None
+
+    @property
+    def breaks(self) -> tuple[type[BaseException], ...]:
+        return tuple(t for t in self.types if not issubclass(t, Exception))
 
 
 def tool_errors_as_failure() -> OutcomeFunction:
@@ -152,27 +174,22 @@ def tool_errors_as_failure() -> OutcomeFunction:
     return judge
 
 
-def evaluator(
-    runnable: Runnable[Any, Any], read: Callable[[Any], Judgement] | None = None
-) -> OutcomeFunction:
-    """Ask a runnable, such as a model with structured output, a chain, or a wrapped evaluator.
+def rejections_as_failure() -> OutcomeFunction:
+    """A person rejected a tool call that the agent wanted to make; of every other turn nothing is known.
 
-    It is invoked with `{"inputs": ..., "outputs": ..., "memories": [texts]}`.
+    Reads the messages that `HumanInTheLoopMiddleware` leaves in the state, those after the last human message.
 
-    Args:
-        runnable: The judge.
-        read: From its answer to an outcome; by default the answer itself, or its `score`.
+    Examples:
+        >>> from langchain_core.messages import ToolMessage
+        >>> refused = ToolMessage("User rejected the tool call for `send`", tool_call_id="1", status="error")
+        >>> rejections_as_failure()(Run("r", "r", result={"messages": [refused]}))
+        False
     """
 
     def judge(run: Run) -> Judgement:
-        asked = {
-            "inputs": run.inputs,
-            "outputs": run.outputs,
-            "memories": [d.page_content for d in run.memories],
-        }
-        # Without callbacks: the judge is no part of the run that it judges.
-        answer = runnable.invoke(asked, {"callbacks": []})
-        return read(answer) if read is not None else _score(answer)
+        if run.error is not None:
+            return None
+        return False if any(is_rejection(m) for m in last_turn(run.outputs)[1]) else None
 
     return judge
 
@@ -185,11 +202,25 @@ def first_known(*judges: OutcomeFunction) -> OutcomeFunction:
         >>> judge(Run("r", "r", result="4")), judge(Run("r", "r", error=ValueError()))
         (True, False)
     """
+    return _FirstKnown(judges)
 
-    def judge(run: Run) -> Judgement:
-        return next((j for j in (one(run) for one in judges) if j is not None), None)
 
-    return judge
+@dataclass(frozen=True, slots=True)
+class _FirstKnown:
+    judges: tuple[OutcomeFunction, ...]
+
+    def __call__(self, run: Run) -> Judgement:
+        return next((j for j in (one(run) for one in self.judges) if j is not None), None)
+
+    @property
+    def breaks(self) -> tuple[type[BaseException], ...]:
+        return tuple(t for one in self.judges for t in breaks_of(one))
+
+
+def breaks_of(judge: OutcomeFunction) -> tuple[type[BaseException], ...]:
+    """What no `Exception` is, as a cancellation, and still an outcome in the eyes of an outcome function."""
+    breaks: tuple[type[BaseException], ...] = getattr(judge, "breaks", ())
+    return breaks
 
 
 def text_of(outputs: Any) -> str:
@@ -207,9 +238,22 @@ def text_of(outputs: Any) -> str:
     return content if isinstance(content, str) else str(content)
 
 
-def _score(answer: Any) -> Judgement:
-    if isinstance(answer, Mapping):
-        score: Judgement = answer.get("score")
-        return score
-    result: Judgement = getattr(answer, "score", answer)
-    return result
+def last_turn(outputs: Any) -> tuple[list[Any], list[Any]]:
+    """The last turn of an agent's state: the human messages that it began with, and what came after them."""
+    messages = list(outputs.get("messages") or ()) if isinstance(outputs, Mapping) else []
+    human = [i for i, m in enumerate(messages) if getattr(m, "type", None) == "human"]
+    end = human[-1] + 1 if human else 0
+    begin = end
+    while begin and begin - 1 in human:
+        begin -= 1
+    return messages[begin:end], messages[end:]
+
+
+def is_rejection(message: Any) -> bool:
+    """Whether a message stands in for a tool call that a person rejected."""
+    said = getattr(message, "additional_kwargs", {})
+    if said.get("lc_source") == "hitl_interrupt_decision":
+        return bool((said.get("lc_data") or {}).get("decision") == "reject")
+    # Before langchain-core 1.7.2 only the text says so, unless the person gave another.
+    refused = getattr(message, "type", None) == "tool" and message.status == "error"
+    return refused and text_of(message).startswith("User rejected the tool call for")

@@ -24,6 +24,7 @@ from langchain_memoryworth.records import (
     EpisodeRecord,
     ExposureRecord,
     Outcome,
+    OutcomeKey,
     OutcomeRecord,
 )
 
@@ -48,6 +49,7 @@ class _Row(NamedTuple):
     shown: bool
     used: int | None
     at: float
+    last_at: float
     credit: Credit
     epoch: int | None
     standing: standing.Standing
@@ -68,9 +70,16 @@ class Ledger:
         exposures: Sequence[Exposure],
         policy: Policy,
         now: float,
-    ) -> None:
-        """Write down what is shown; once per episode and memory, however often it is retrieved."""
-        eid, settled = self._open_episode(session, episode, now)
+        *,
+        begins: bool = False,
+    ) -> bool:
+        """Write down what is shown; once per episode and memory, however often it is retrieved.
+
+        `begins` says that these are the first of a run: if an episode is settled under its id, then the id is used
+        again, a new episode begins, and True is returned.
+        """
+        again = begins and self.begin_again(session, episode, now, only_settled=True)
+        eid, settled = self.open_episode(session, episode, now)
         session.run_many(
             _EXPOSE,
             [
@@ -88,8 +97,11 @@ class Ledger:
         )
         if settled:
             self._settle(session, eid, policy, now)
+        return again
 
-    def hide(self, episode_id: str, seqs: Iterable[int], policy: Policy, now: float) -> int:
+    def hide(
+        self, episode_id: str, seqs: Iterable[int], policy: standing.PolicyOf, now: float
+    ) -> int:
         """Take back that memories were shown: a filter dropped them. Returns how many it changed."""
         wanted = set(seqs)
         with self._database.write() as session:
@@ -102,11 +114,15 @@ class Ledger:
                 eid = found[0]
                 session.run_many(_HIDE, [{"eid": eid, "seq": r.standing.seq} for r in dropped])
                 if found[1]:
-                    self._settle(session, eid, policy, now)
+                    self._settle(session, eid, policy(session), now)
         return len(dropped)
 
-    def mark_used(self, episode_id: str, ids: Iterable[str], policy: Policy, now: float) -> None:
-        """Write down which memories a run says that it used; it holds where no outcome says so itself.
+    def mark_used(
+        self, episode_id: str, ids: Iterable[str], policy: standing.PolicyOf, now: float
+    ) -> None:
+        """Write down which memories a run says that it used, on top of what it said before.
+
+        It holds where no outcome says so itself.
 
         Raises:
             UnknownRunError: If no episode has that id.
@@ -125,7 +141,7 @@ class Ledger:
                 ],
             )
             if settled:
-                self._settle(session, eid, policy, now)
+                self._settle(session, eid, policy(session), now)
 
     # -- outcomes ---------------------------------------------------------------------------------------------
 
@@ -134,9 +150,8 @@ class Ledger:
         run_id: str,
         outcome: Outcome | None,
         *,
-        source: str,
-        source_id: str,
-        policy: Policy,
+        key: OutcomeKey,
+        policy: standing.PolicyOf,
         now: float,
     ) -> bool:
         """Write down an outcome, or with None withdraw it, and settle. False if nothing is changed by it.
@@ -148,23 +163,24 @@ class Ledger:
         with self._database.write() as session:
             eid, _ = self._known(session, run_id)
             outcomes = self._outcomes(session, eid)
-            current = outcomes.get((source, source_id))
+            current = outcomes.get(key)
             if (None if current is None else _as_outcome(current)) == outcome:
                 return False
             rows = self._rows(session, eid)
             if outcome is not None and outcome.used is not None:
                 _check_used(set(outcome.used), rows, run_id)
             written = OutcomeRecord(
-                source,
-                source_id,
+                key.source,
+                key.source_id,
                 None if outcome is None else outcome.reward,
                 None if outcome is None else outcome.used,
                 datetime.fromtimestamp(now, UTC),
+                key.metric,
             )
             self._write_outcome(session, eid, written, now)
-            outcomes.pop((source, source_id), None)
-            outcomes[source, source_id] = written  # the newest comes last
-            self._settle(session, eid, policy, now, rows, outcomes)
+            outcomes.pop(key, None)
+            outcomes[key] = written  # the newest comes last
+            self._settle(session, eid, policy(session), now, rows, outcomes)
         return True
 
     def _write_outcome(
@@ -176,6 +192,7 @@ class Ledger:
                 "eid": eid,
                 "source": outcome.source,
                 "source_id": outcome.source_id,
+                "metric": outcome.metric,
                 "reward": outcome.reward,
                 "used": None if outcome.used is None else json.dumps(outcome.used),
                 "at": now,
@@ -191,15 +208,16 @@ class Ledger:
         policy: Policy,
         now: float,
         rows: Sequence[_Row] | None = None,
-        outcomes: Mapping[tuple[str, str], OutcomeRecord] | None = None,
+        outcomes: Mapping[OutcomeKey, OutcomeRecord] | None = None,
     ) -> None:
         rows = self._rows(session, eid) if rows is None else rows
         outcomes = self._outcomes(session, eid) if outcomes is None else outcomes
-        ranked = in_force(list(outcomes.values()), policy.sources)
+        ranked = in_force(list(outcomes.values()), policy.sources, policy.metric)
         reward = ranked[0].reward if ranked else None
         used = next((o.used for o in ranked if o.used is not None), _used_in_run(rows))
         shown = [r for r in rows if r.shown]
-        shares = policy.settle([_shown(r) for r in shown], reward, used)
+        newest = max((r.last_at for r in shown), default=now)
+        shares = policy.settle([_shown(r, newest) for r in shown], reward, used)
         given = {r.standing.seq: c for r, c in zip(shown, shares, strict=True)}
         self._give(session, eid, rows, given, policy, now)
         session.run(_SETTLED, {"eid": eid, "reward": reward, "now": now if ranked else None})
@@ -291,7 +309,8 @@ class Ledger:
             raise UnknownRunError(run_id)
         return found
 
-    def _open_episode(self, session: Session, episode: EpisodeKey, now: float) -> tuple[int, bool]:
+    def open_episode(self, session: Session, episode: EpisodeKey, now: float) -> tuple[int, bool]:
+        """The number of an episode, which begins if it is not known, and whether it is settled."""
         found = self._find(session, episode.id)
         if found is None:
             eid = session.number(_NEW_EPISODE, id=episode.id, thread_id=episode.thread_id, now=now)
@@ -300,6 +319,25 @@ class Ledger:
         if aliases:
             session.run_many(_ALIAS, [{"alias": a, "eid": found[0]} for a in aliases])
         return found
+
+    def begin_again(
+        self, session: Session, episode: EpisodeKey, now: float, *, only_settled: bool = False
+    ) -> bool:
+        """A run id is used again: its feedback goes to a new episode `id#2` from now on.
+
+        Returns:
+            False if no episode has that id, or none that is settled.
+        """
+        found = self._find(session, episode.id)
+        if found is None or (only_settled and not found[1]):
+            return False
+        low, high = f"{episode.id}#", f"{episode.id}$"  # the character after #
+        number = session.number(_COUNT_AGAIN, low=low, high=high) + 2
+        while session.row(_FIND, id=f"{low}{number}") is not None:
+            number += 1
+        key = EpisodeKey(f"{low}{number}", (episode.id, *episode.aliases), episode.thread_id)
+        self.open_episode(session, key, now)
+        return True
 
     def _rows(self, session: Session, eid: int) -> list[_Row]:
         return [
@@ -311,37 +349,44 @@ class Ledger:
                 shown=bool(r[4]),
                 used=r[5],
                 at=r[6],
-                credit=Credit(r[7], r[8], r[9]),
-                epoch=r[10],
-                standing=standing.standing_of(r[11:]),
+                last_at=r[7],
+                credit=Credit(r[8], r[9], r[10]),
+                epoch=r[11],
+                standing=standing.standing_of(r[12:]),
             )
             for r in session.rows(_ROWS, eid=eid)
         ]
 
-    def _outcomes(self, session: Session, eid: int) -> dict[tuple[str, str], OutcomeRecord]:
+    def _outcomes(self, session: Session, eid: int) -> dict[OutcomeKey, OutcomeRecord]:
         """The outcomes in force, the newest of each key, oldest first; withdrawn ones are left out."""
-        current: dict[tuple[str, str], OutcomeRecord] = {}
-        for source, source_id, reward, document, at in session.rows(_OUTCOMES, eid=eid):
-            current.pop((source, source_id), None)
+        current: dict[OutcomeKey, OutcomeRecord] = {}
+        for source, source_id, metric, reward, document, at in session.rows(_OUTCOMES, eid=eid):
+            key = OutcomeKey(source, source_id, metric)
+            current.pop(key, None)
             if reward is not None:
                 used = None if document is None else tuple(json.loads(document))
                 when = datetime.fromtimestamp(at, UTC)
-                current[source, source_id] = OutcomeRecord(source, source_id, reward, used, when)
+                current[key] = OutcomeRecord(source, source_id, reward, used, when, metric)
         return current
 
 
-def in_force(outcomes: Sequence[OutcomeRecord], sources: Sequence[str]) -> list[OutcomeRecord]:
+def in_force(
+    outcomes: Sequence[OutcomeRecord], sources: Sequence[str], metric: str = ""
+) -> list[OutcomeRecord]:
     """Order the outcomes of one episode by whose word counts; the first decides.
 
     Sources that are listed come in that order, others after them; of one source, and among the others, the newest
-    comes first. So two sources never double the evidence of one episode.
+    comes first. So two sources never double the evidence of one episode. Outcomes of another metric have no say.
 
     Args:
         outcomes: Oldest first.
         sources: `Policy.sources`.
+        metric: `Policy.metric`.
     """
     place = {s: i for i, s in enumerate(sources)}
-    newest_first = [o for o in reversed(outcomes) if o.reward is not None]
+    newest_first = [
+        o for o in reversed(outcomes) if o.reward is not None and o.metric in ("", metric)
+    ]
     return sorted(newest_first, key=lambda o: place.get(o.source, len(place)))
 
 
@@ -349,9 +394,10 @@ def _as_outcome(record: OutcomeRecord) -> Outcome | None:
     return None if record.reward is None else Outcome(record.reward, record.used)
 
 
-def _shown(row: _Row) -> Shown:
+def _shown(row: _Row, newest: float) -> Shown:
     age = timedelta(seconds=max(0.0, row.at - row.added_at))
-    return Shown(row.memory_id, row.rank, row.similarity, age)
+    lag = timedelta(seconds=newest - row.last_at)
+    return Shown(row.memory_id, row.rank, row.similarity, age, lag)
 
 
 def _used_in_run(rows: Sequence[_Row]) -> tuple[str, ...] | None:
@@ -388,6 +434,7 @@ _FIND = Statement(
 _NEW_EPISODE = Statement(
     "INSERT INTO episodes (id, thread_id, started_at) VALUES (:id, :thread_id, :now) RETURNING eid"
 )
+_COUNT_AGAIN = Statement("SELECT COUNT(*) FROM episodes WHERE id > :low AND id < :high")
 _ALIAS = Statement(
     "INSERT INTO aliases (alias, eid) VALUES (:alias, :eid) "
     "ON CONFLICT (alias) DO UPDATE SET eid = excluded.eid"
@@ -395,18 +442,23 @@ _ALIAS = Statement(
 _EXPOSE = Statement(
     "INSERT INTO exposures (eid, seq, rank, similarity, arm, propensity, shown, at) "
     "VALUES (:eid, :seq, :rank, :similarity, :arm, :propensity, 1, :at) "
-    "ON CONFLICT (eid, seq) DO UPDATE SET shown = 1, "
+    "ON CONFLICT (eid, seq) DO UPDATE SET shown = 1, last_at = excluded.at, "
     "similarity = CASE WHEN excluded.similarity > exposures.similarity "
     "OR exposures.similarity IS NULL THEN excluded.similarity ELSE exposures.similarity END"
 )
 _HIDE = Statement("UPDATE exposures SET shown = 0 WHERE eid = :eid AND seq = :seq")
-_USED = Statement("UPDATE exposures SET used = :used WHERE eid = :eid AND seq = :seq")
+_USED = Statement(
+    # Two tools of one run may each say what they used; the second does not take back what the first said.
+    "UPDATE exposures SET used = CASE WHEN used = 1 THEN 1 ELSE :used END "
+    "WHERE eid = :eid AND seq = :seq"
+)
 _OUTCOME = Statement(
-    "INSERT INTO outcomes (eid, source, source_id, reward, used, at) "
-    "VALUES (:eid, :source, :source_id, :reward, :used, :at)"
+    "INSERT INTO outcomes (eid, source, source_id, metric, reward, used, at) "
+    "VALUES (:eid, :source, :source_id, :metric, :reward, :used, :at)"
 )
 _ROWS = Statement(
     "SELECT m.id, m.added_at, x.rank, x.similarity, x.shown, x.used, x.at, "
+    "COALESCE(x.last_at, x.at), "
     f"x.weight, x.positive, x.size, x.epoch, {standing.STANDING_COLUMNS} FROM exposures x "
     "JOIN memories m ON m.seq = x.seq JOIN evidence e ON e.seq = x.seq "
     "WHERE x.eid = :eid ORDER BY x.rank, x.seq"
@@ -416,7 +468,8 @@ _EXPOSURES = Statement(
     "FROM exposures x JOIN memories m ON m.seq = x.seq WHERE x.eid = :eid ORDER BY x.rank, x.seq"
 )
 _OUTCOMES = Statement(
-    "SELECT source, source_id, reward, used, at FROM outcomes WHERE eid = :eid ORDER BY number"
+    "SELECT source, source_id, metric, reward, used, at FROM outcomes "
+    "WHERE eid = :eid ORDER BY number"
 )
 _CREDIT = Statement(
     "UPDATE exposures SET weight = :weight, positive = :positive, size = :size, epoch = :epoch "

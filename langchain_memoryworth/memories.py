@@ -42,6 +42,21 @@ class NewMemory(NamedTuple):
     vector: NDArray[np.float32]
 
 
+class Version(NamedTuple):
+    """One version of a memory, and whether it is held back.
+
+    Attributes:
+        external: Its text and vector are elsewhere; `text` is a digest.
+    """
+
+    seq: int
+    id: str
+    text: str
+    live: bool
+    external: bool
+    held: bool
+
+
 class Change(NamedTuple):
     """What another process, or this one, has written: which rows to read again."""
 
@@ -96,7 +111,9 @@ class Memories:
 
     # -- writing ----------------------------------------------------------------------------------------------
 
-    def add(self, namespace: Namespace, new: Sequence[NewMemory], now: float) -> None:
+    def add(
+        self, session: Session, namespace: Namespace, new: Sequence[NewMemory], now: float
+    ) -> None:
         """Insert or update; evidence stays with the text.
 
         The same text under the same id keeps its evidence, another text starts fresh, and a text that comes back
@@ -105,25 +122,24 @@ class Memories:
         last = {m.id: m for m in new}  # an id given twice means its last text
         documents = {m.id: document(m.metadata, m.id) for m in last.values()}
         ns = namespace_key(namespace)
-        with self._database.write() as session:
-            versions = self._versions(session, ns, list(last))
-            insert: list[NewMemory] = []
-            revive: list[tuple[int, NewMemory]] = []
-            update: list[tuple[int, NewMemory]] = []
-            retire: list[int] = []
-            for m in last.values():
-                known = versions.get(m.id, [])
-                live = next((v for v in known if v.retired_at is None), None)
-                same = next((v for v in known if v.text == m.text), None)
-                if live is not None and live is not same:
-                    retire.append(live.seq)
-                if same is None:
-                    insert.append(m)
-                else:
-                    (update if same is live else revive).append((same.seq, m))
-            self._retire(session, retire, now)
-            self._rewrite(session, revive + update, documents)
-            self._insert(session, ns, insert, documents, now)
+        versions = self._versions(session, ns, list(last))
+        insert: list[NewMemory] = []
+        revive: list[tuple[int, NewMemory]] = []
+        update: list[tuple[int, NewMemory]] = []
+        retire: list[int] = []
+        for m in last.values():
+            known = versions.get(m.id, [])
+            live = next((v for v in known if v.retired_at is None), None)
+            same = next((v for v in known if v.text == m.text), None)
+            if live is not None and live is not same:
+                retire.append(live.seq)
+            if same is None:
+                insert.append(m)
+            else:
+                (update if same is live else revive).append((same.seq, m))
+        self._retire(session, retire, now)
+        self._rewrite(session, revive + update, documents)
+        self._insert(session, ns, insert, documents, now)
 
     def retire(self, namespace: Namespace, ids: Sequence[str] | None, now: float) -> int:
         """Take memories out of service; their evidence is kept for a return. None means all."""
@@ -245,6 +261,56 @@ class Memories:
             if preferred in places or len(places) == 1
         }
 
+    # -- memories that live elsewhere -------------------------------------------------------------------------
+
+    def versions(
+        self, session: Session, namespace: Namespace, ids: Sequence[str]
+    ) -> dict[str, list[Version]]:
+        """All versions by id, those that are retired too; ids without any are left out."""
+        found: dict[str, list[Version]] = {}
+        rows = standing.select_in(
+            session, _STANDS, list(dict.fromkeys(ids)), namespace=namespace_key(namespace)
+        )
+        for seq, id_, text, retired_at, size, status in rows:
+            held = status == Status.SUPPRESSED.value
+            version = Version(seq, id_, text, retired_at is None, not size, held)
+            found.setdefault(id_, []).append(version)
+        return found
+
+    def place(
+        self, session: Session, namespace: Namespace, digests: Mapping[str, str], now: float
+    ) -> dict[str, int]:
+        """Numbers of external memories by id, written down where they are not; the rest is not touched.
+
+        An id that is a memory of this store stands for that one, whatever its digest.
+        """
+        found = self._placed(session, namespace, digests)
+        new = [
+            NewMemory(i, digest, {}, np.empty(0, np.float32))
+            for i, digest in digests.items()
+            if i not in found
+        ]
+        if new:
+            self.add(session, namespace, new, now)
+            found = self._placed(session, namespace, digests)
+        return found
+
+    def _placed(
+        self, session: Session, namespace: Namespace, digests: Mapping[str, str]
+    ) -> dict[str, int]:
+        return {
+            v.id: v.seq
+            for versions in self.versions(session, namespace, list(digests)).values()
+            for v in versions
+            if v.live and (v.text == digests[v.id] or not v.external)
+        }
+
+    def held_back(self, session: Session, namespace: Namespace, prefix: str) -> int:
+        """How many memories are held back whose ids start with a text."""
+        return session.number(
+            _HELD_BACK, namespace=namespace_key(namespace), prefix=prefix, length=len(prefix)
+        )
+
     # -- feeding the index ------------------------------------------------------------------------------------
 
     def revision(self, session: Session) -> int:
@@ -312,6 +378,16 @@ def _memory(row: Any, namespace: Namespace, policy: Policy) -> Memory:
 _VERSIONS = (
     "SELECT seq, id, text, retired_at FROM memories WHERE namespace = :namespace AND id IN :values"
 )
+_STANDS = (
+    "SELECT m.seq, m.id, m.text, m.retired_at, LENGTH(m.vector), e.status FROM memories m "
+    "JOIN evidence e ON e.seq = m.seq WHERE m.namespace = :namespace AND m.id IN :values"
+)
+# From the few that are held back to their memories; SQLite keeps the order of a CROSS JOIN.
+_HELD_BACK = Statement(
+    "SELECT COUNT(*) FROM evidence e CROSS JOIN memories m "
+    "WHERE e.status = 'suppressed' AND m.seq = e.seq AND m.namespace = :namespace "
+    "AND SUBSTR(m.id, 1, :length) = :prefix"
+)
 _LIVE_BY_ID = (
     "SELECT seq FROM memories WHERE namespace = :namespace AND retired_at IS NULL AND id IN :values"
 )
@@ -341,7 +417,8 @@ _ALL = Statement(
 )
 _FEED = (
     "SELECT m.seq, m.vector, m.added_at, m.retired_at, e.status, e.positive, e.negative, e.size, "
-    "e.squared, m.namespace FROM memories m JOIN evidence e ON e.seq = m.seq WHERE "
+    "e.squared, m.namespace FROM memories m JOIN evidence e ON e.seq = m.seq "
+    "WHERE LENGTH(m.vector) > 0 AND "  # external memories have none
 )
 _FEED_ALL = Statement(_FEED + "m.namespace = :namespace AND m.retired_at IS NULL ORDER BY m.seq")
 _FEED_SOME = _FEED + "m.seq IN :values"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from uuid import uuid4
 
 from langchain_core.runnables import run_in_executor
@@ -27,6 +28,24 @@ from langchain_memoryworth.records import (
 )
 from langchain_memoryworth.runs import ambient_episode
 
+_S = TypeVar("_S")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def awaitable(
+    method: Callable[Concatenate[_S, _P], _R],
+) -> Callable[Concatenate[_S, _P], Coroutine[Any, Any, _R]]:
+    """The async twin of a method, with the same arguments: it runs in a thread, off the event loop."""
+
+    @wraps(method)
+    async def twin(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        # By name, so that a subclass overrides both with one.
+        call: Callable[..., _R] = getattr(self, method.__name__)
+        return await run_in_executor(None, call, *args, **kwargs)
+
+    return twin
+
 
 class Episode:
     """A run that the program opens itself, with `store.episode()`.
@@ -45,11 +64,12 @@ class Episode:
         *,
         source: str = "user",
         source_id: str = "",
+        metric: str = "",
         used: Iterable[str] | None = None,
     ) -> bool:
         """`GovernedMemories.record_outcome` of this episode."""
         return self._store.record_outcome(
-            self.id, outcome, source=source, source_id=source_id, used=used
+            self.id, outcome, source=source, source_id=source_id, metric=metric, used=used
         )
 
     def __repr__(self) -> str:
@@ -103,11 +123,12 @@ class GovernedMemories:
         *,
         source: str = "user",
         source_id: str = "",
+        metric: str = "",
         used: Iterable[str] | None = None,
     ) -> bool:
         """Say how a run went; now, later, or from another process.
 
-        The newest outcome of one (source, source_id) counts. Several sources of one run reduce to one outcome by
+        The newest outcome of one (source, source_id, metric) counts. Several sources of one run reduce to one outcome by
         `Policy.sources`, so that evidence is never doubled.
 
         Args:
@@ -115,6 +136,7 @@ class GovernedMemories:
             outcome: True, False, or a reward in [0, 1].
             source: Who says so.
             source_id: The source's own id of this outcome, such as a voter or a feedback id.
+            metric: What was measured, if there are several; `Policy.metric` says which one drives worth.
             used: Ids of the memories that the result was made from, if known.
 
         Returns:
@@ -130,30 +152,32 @@ class GovernedMemories:
                 "by withdraw_outcome"
             )
         return self.governor.record_outcome(
-            run_id, outcome, source=source, source_id=source_id, used=used
+            run_id, outcome, source=source, source_id=source_id, metric=metric, used=used
         )
 
-    async def arecord_outcome(
-        self, run_id: Any, outcome: bool | float | Outcome, **kwargs: Any
+    arecord_outcome = awaitable(record_outcome)
+
+    def withdraw_outcome(
+        self, run_id: Any, *, source: str = "user", source_id: str = "", metric: str = ""
     ) -> bool:
-        """`record_outcome` off the event loop."""
-        return await run_in_executor(None, self.record_outcome, run_id, outcome, **kwargs)
-
-    def withdraw_outcome(self, run_id: Any, *, source: str = "user", source_id: str = "") -> bool:
         """Take an outcome back; the counters are then as if it had never been. False if there was none."""
-        return self.governor.record_outcome(run_id, None, source=source, source_id=source_id)
+        return self.governor.record_outcome(
+            run_id, None, source=source, source_id=source_id, metric=metric
+        )
 
-    async def awithdraw_outcome(self, run_id: Any, **kwargs: Any) -> bool:
-        """`withdraw_outcome` off the event loop."""
-        return await run_in_executor(None, self.withdraw_outcome, run_id, **kwargs)
+    awithdraw_outcome = awaitable(withdraw_outcome)
 
     def run(self, run_id: Any) -> EpisodeRecord:
         """What was retrieved in a run, what happened, and who got what credit."""
         return self.governor.episode(run_id)
 
+    arun = awaitable(run)
+
     def pending(self, limit: int = 100) -> list[EpisodeRecord]:
         """Runs without an outcome, oldest first, up to `Policy.pending_age` old."""
         return self.governor.pending(limit)
+
+    apending = awaitable(pending)
 
     # -- worth ------------------------------------------------------------------------------------------------
 
@@ -165,17 +189,25 @@ class GovernedMemories:
         """
         return self.governor.memory(memory_id, self._namespace(namespace))
 
+    amemory = awaitable(memory)
+
     def evidence(self, memory_id: str, *, namespace: Sequence[str] | str | None = None) -> Evidence:
         """The counters of a memory."""
         return self.memory(memory_id, namespace=namespace).evidence
+
+    aevidence = awaitable(evidence)
 
     def worth(self, memory_id: str, *, namespace: Sequence[str] | str | None = None) -> float:
         """Memory Worth in [0, 1], 0.5 with no evidence (eq. 1)."""
         return self.evidence(memory_id, namespace=namespace).worth
 
+    aworth = awaitable(worth)
+
     def verdict(self, memory_id: str, *, namespace: Sequence[str] | str | None = None) -> Verdict:
         """HIGH, MIXED, LOW or UNCERTAIN (Definition 3.2)."""
         return self.memory(memory_id, namespace=namespace).verdict
+
+    averdict = awaitable(verdict)
 
     def memories(
         self,
@@ -187,9 +219,13 @@ class GovernedMemories:
         wanted = None if status is None else Status(status)
         return self.governor.memories(wanted, self._namespace(namespace))
 
+    amemories = awaitable(memories)
+
     def suppressed(self, *, namespace: Sequence[str] | str | None = None) -> list[Memory]:
         """The memories that are held back at present."""
         return self.memories(Status.SUPPRESSED, namespace=namespace)
+
+    asuppressed = awaitable(suppressed)
 
     def restore(
         self,
@@ -204,6 +240,8 @@ class GovernedMemories:
             _ids(memory_id), actor=actor, reason=reason, namespace=self._namespace(namespace)
         )
 
+    arestore = awaitable(restore)
+
     def pin(
         self,
         memory_id: str | Sequence[str],
@@ -216,6 +254,8 @@ class GovernedMemories:
         self.governor.pin(
             _ids(memory_id), actor=actor, reason=reason, namespace=self._namespace(namespace)
         )
+
+    apin = awaitable(pin)
 
     def unpin(
         self,
@@ -230,13 +270,21 @@ class GovernedMemories:
             _ids(memory_id), actor=actor, reason=reason, namespace=self._namespace(namespace)
         )
 
+    aunpin = awaitable(unpin)
+
     def explain_search(self, query: str, k: int = 4, **kwargs: Any) -> SearchExplanation:
         """What a query would get, and which suppressed memories were held back from it, and why."""
         return self.governor.explain_search(query, k, **self._options(kwargs))
 
+    async def aexplain_search(self, query: str, k: int = 4, **kwargs: Any) -> SearchExplanation:
+        """`explain_search` off the event loop."""
+        return await run_in_executor(None, self.explain_search, query, k, **kwargs)
+
     def health(self) -> Health:
         """Counts, and what could not be recorded since the store was opened."""
         return self.governor.health()
+
+    ahealth = awaitable(health)
 
     def _options(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         if "namespace" not in kwargs:

@@ -6,7 +6,11 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
+
+# Set while work is done, also in the threads that the work starts with a copied context: an outcome function may ask a
+# chain that retrieves, and to wait for itself would be for ever.
+_working: ContextVar[object] = ContextVar("memory_worth_working", default=None)
 
 
 class Outbox:
@@ -16,7 +20,6 @@ class Outbox:
         self._lock = threading.Lock()
         self._executor: ThreadPoolExecutor | None = None
         self._last: Future[None] | None = None
-        self._worker: int | None = None
 
     def do(self, work: Callable[[], None]) -> None:
         """Run `work` here and now, or on the worker if this thread runs an event loop."""
@@ -31,14 +34,17 @@ class Outbox:
                 self._executor = ThreadPoolExecutor(1, thread_name_prefix="memoryworth")
             self._last = self._executor.submit(self._run, copy_context().run, work)
 
-    def _run(self, run: Callable[[Callable[[], None]], None], work: Callable[[], None]) -> None:
-        self._worker = threading.get_ident()
-        run(work)
+    def _run(self, run: Callable[..., None], work: Callable[[], None]) -> None:
+        run(self._work, work)
+
+    def _work(self, work: Callable[[], None]) -> None:
+        _working.set(self)
+        work()
 
     def drain(self) -> None:
-        """Wait until everything that was put in is done."""
+        """Wait until everything that was put in is done, unless this is part of it."""
         last = self._last
-        if last is not None and not last.done() and threading.get_ident() != self._worker:
+        if last is not None and not last.done() and _working.get() is not self:
             last.exception()
 
     def close(self) -> None:

@@ -25,6 +25,10 @@ from langchain_memoryworth.records import Status, Verdict
 Rank = tuple[float, float, float]
 """Weights of (similarity, worth, recency) in the ranking."""
 
+TOLERANCE = 5e-7
+"""How far a worth may be beyond a threshold and still count as on it: thirds in fixed point are off by 1e-10, and 4
+successes of 10 are not below 0.4 because of that."""
+
 
 class Policy(BaseModel):
     """Thresholds and rules, frozen and validated. Stored with the database, so that all processes agree.
@@ -39,7 +43,8 @@ class Policy(BaseModel):
         10.0
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # JSON has no infinity: stored, it would come back as null and lock the next process out.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     theta_low: float = Field(default=0.4, ge=0, le=1)
     """A worth below this is LOW, in [0, 1] (Definition 3.2)."""
@@ -55,6 +60,9 @@ class Policy(BaseModel):
     """Probability per episode that the best suppressed memory takes the last place (assumption A2)."""
     credit: CreditName | CreditFunction = "uniform"
     """How an outcome is shared among the memories shown: a name of section 3.3, or a function."""
+    credit_half_life: timedelta | None = None
+    """Of an episode over several turns: time in which a memory's share falls to one half, counted back from the last
+    one shown; None means that all turns count alike."""
     w_min: float = Field(default=0.01, ge=0, le=1)
     """Smallest weight of a memory that was shown (assumption A5)."""
     rank: Rank = (1.0, 0.0, 0.0)
@@ -69,6 +77,8 @@ class Policy(BaseModel):
     """Cosine below which nothing is served, whatever its worth."""
     sources: tuple[str, ...] = ("user", "evaluator", "handler")
     """Whose outcome is in force when several speak of one episode, first wins; others come after, newest first."""
+    metric: str = ""
+    """The metric that drives worth, where outcomes have one; those without a name always do. Others are only kept."""
     pending_age: timedelta = timedelta(days=30)
     """Age at which a run without an outcome is no longer counted as pending; it never becomes a failure."""
     seed: int = 0
@@ -103,7 +113,7 @@ class Policy(BaseModel):
             )
         return value
 
-    @field_validator("recency_half_life", "pending_age")
+    @field_validator("recency_half_life", "credit_half_life", "pending_age")
     @classmethod
     def _positive_time(cls, value: timedelta | None) -> timedelta | None:
         if value is not None and value <= timedelta(0):
@@ -152,9 +162,9 @@ class Policy(BaseModel):
         if evidence.effective_size < self.v_min:
             return Verdict.UNCERTAIN
         ratio = evidence.worth
-        if ratio > self.theta_high:
+        if ratio > self.theta_high + TOLERANCE:
             return Verdict.HIGH
-        return Verdict.LOW if ratio < self.theta_low else Verdict.MIXED
+        return Verdict.LOW if ratio < self.theta_low - TOLERANCE else Verdict.MIXED
 
     def verdicts(
         self, ratio: NDArray[np.floating], volume: NDArray[np.floating]
@@ -173,7 +183,11 @@ class Policy(BaseModel):
             ['low', 'mixed', 'uncertain']
         """
         return np.select(
-            [volume < self.v_min, ratio > self.theta_high, ratio < self.theta_low],
+            [
+                volume < self.v_min,
+                ratio > self.theta_high + TOLERANCE,
+                ratio < self.theta_low - TOLERANCE,
+            ],
             [Verdict.UNCERTAIN.value, Verdict.HIGH.value, Verdict.LOW.value],
             default=Verdict.MIXED.value,
         )
@@ -188,9 +202,10 @@ class Policy(BaseModel):
         verdict = self.verdict(evidence) if self.suppress else Verdict.UNCERTAIN
         if status is Status.ACTIVE:
             return Status.SUPPRESSED if verdict is Verdict.LOW else status
-        back = (
-            verdict is Verdict.UNCERTAIN or evidence.worth >= self.theta_low + self.hysteresis
-        ) and verdict is not Verdict.LOW
+        if verdict is Verdict.MIXED:
+            back = evidence.worth >= min(self.theta_low + self.hysteresis, 1.0) - TOLERANCE
+        else:
+            back = verdict is not Verdict.LOW
         return Status.ACTIVE if back else status
 
     def with_rank(self, rank: Sequence[float]) -> Self:
@@ -247,4 +262,5 @@ class Policy(BaseModel):
             rule=self.credit,
             w_min=self.w_min,
             half_life=self.recency_half_life,
+            discount=self.credit_half_life,
         )

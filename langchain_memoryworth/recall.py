@@ -150,6 +150,8 @@ class Recall:
         full = len(chosen) >= query.k
         above = min(c.score for c in chosen) if full else -np.inf
         found = space.index.held_back(query.vector, weights, above)
+        # What was suppressed since the search would otherwise be given twice.
+        found = found.take(~np.isin(found.seqs, [c.seq for c in chosen]))
         floor = _floor(query, policy)
         if floor is not None:
             found = found.take(found.similarities >= floor)

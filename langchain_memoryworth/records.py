@@ -139,15 +139,33 @@ class Outcome:
     used: tuple[str, ...] | None = None
 
 
+class OutcomeKey(NamedTuple):
+    """Who says what of an episode: one outcome of a key is in force, the newest."""
+
+    source: str
+    source_id: str
+    metric: str
+
+
 @dataclass(frozen=True, slots=True)
 class OutcomeRecord:
-    """One outcome as the ledger keeps it; the newest of a (source, source_id) is in force."""
+    """One outcome as the ledger keeps it; the newest of a (source, source_id, metric) is in force.
+
+    Attributes:
+        metric: What was measured; empty means the outcome as such.
+    """
 
     source: str
     source_id: str
     reward: float | None
     used: tuple[str, ...] | None
     at: datetime
+    metric: str = ""
+
+    @property
+    def key(self) -> OutcomeKey:
+        """What a later outcome replaces it by."""
+        return OutcomeKey(self.source, self.source_id, self.metric)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +216,8 @@ class Health:
         pending: Runs without an outcome, younger than the policy's `pending_age`.
         expired: Runs without an outcome that are older.
         unattributed: Retrievals since this store was opened that belonged to no known run.
+        reused: Runs since then whose id an earlier run had; their feedback goes to the newest.
+        abandoned: Runs since then that never ended and were given up to bound the memory taken.
         failures: What could not be recorded since this store was opened, by the name of the step.
         last_failure: The newest of them, as text.
     """
@@ -209,6 +229,8 @@ class Health:
     pending: int
     expired: int
     unattributed: int = 0
+    reused: int = 0
+    abandoned: int = 0
     failures: Mapping[str, int] = field(default_factory=dict)
     last_failure: str | None = None
 

@@ -24,32 +24,37 @@ class Space:
 
     def __init__(self, dimension: int, kind: Kind, policy: Policy, now: float) -> None:
         self.index = VectorIndex(dimension, kind)
-        self._policy = policy
+        self.policy = policy
         self._loaded_at = now
         self._hits: dict[int, tuple[int, int]] = {}
+        self._pool = (0, 0)
 
     def apply(self, feed: Feed) -> None:
         """Take rows over, whatever the index held of them before."""
-        self.index.remove(feed.seqs[~feed.live])
         live = feed.live
         positive, negative = feed.counters[0], feed.counters[1]
-        self.index.upsert(
+        self.index.apply(
+            feed.seqs[~live],
             feed.seqs[live],
             feed.vectors[live],
             self._terms(feed)[live],
-            feed.held[live] & self._policy.suppress,
+            feed.held[live] & self.policy.suppress,
         )
-        if self._policy.uncertain == "pool":
+        if self.policy.uncertain == "pool":
+            hits, total = self._pool
             for seq, alive, p, n in zip(
                 feed.seqs.tolist(), live, positive.tolist(), negative.tolist(), strict=True
             ):
-                self._hits[seq] = (p, p + n) if alive else (0, 0)
+                before = self._hits.get(seq, (0, 0))
+                self._hits[seq] = now = (p, p + n) if alive else (0, 0)
+                hits, total = hits + now[0] - before[0], total + now[1] - before[1]
+            self._pool = hits, total  # at once: searches read it without a lock
 
     def _terms(self, feed: Feed) -> NDArray[np.float64]:
         terms = np.zeros((len(feed.seqs), TERMS))
-        terms[:, 0], terms[:, 1] = self._policy.rank_terms(*feed.counters)
-        if self._policy.recency_half_life is not None:
-            half_life = self._policy.recency_half_life.total_seconds()
+        terms[:, 0], terms[:, 1] = self.policy.rank_terms(*feed.counters)
+        if self.policy.recency_half_life is not None:
+            half_life = self.policy.recency_half_life.total_seconds()
             # 0.5**((now - added)/h) is a product of a part of the row and a part of the query.
             ages = (feed.added_at - self._loaded_at) / half_life
             terms[:, 2] = np.exp2(np.clip(ages, -100.0, 100.0))
@@ -60,11 +65,10 @@ class Space:
         similarity, worth, recency = rank
         fallback = 0.0
         if worth:
-            positive = sum(p for p, _ in self._hits.values())
-            total = sum(t for _, t in self._hits.values())
-            fallback = self._policy.fallback_worth(positive / UNIT, total / UNIT)
+            positive, total = self._pool
+            fallback = self.policy.fallback_worth(positive / UNIT, total / UNIT)
         decay = 1.0
-        if self._policy.recency_half_life is not None:
+        if self.policy.recency_half_life is not None:
             decay = float(0.5 ** (self._half_lives(now)))
         return similarity, worth, worth * fallback, recency * decay
 
@@ -74,9 +78,9 @@ class Space:
         return self._half_lives(now) > _MAX_HALF_LIVES or gone > max(1000, len(self.index))
 
     def _half_lives(self, now: float) -> float:
-        if self._policy.recency_half_life is None:
+        if self.policy.recency_half_life is None:
             return 0.0
-        return (now - self._loaded_at) / self._policy.recency_half_life.total_seconds()
+        return (now - self._loaded_at) / self.policy.recency_half_life.total_seconds()
 
 
 class Replica:
@@ -88,7 +92,8 @@ class Replica:
         self._kind: Kind = kind
         self._spaces: dict[Namespace, Space] = {}
         self._keys: dict[str, Namespace] = {}
-        self._cursor = 0
+        with database.read() as session:  # nothing is in memory that older changes could be about
+            self._cursor = memories.revision(session)
         self._lock = threading.RLock()
 
     def refresh(self) -> bool:
@@ -114,7 +119,8 @@ class Replica:
         """One namespace, loaded at its first use."""
         with self._lock:
             space = self._spaces.get(namespace)
-            if space is None or space.outdated(now):
+            # Another thread may have loaded it under the policy before this one.
+            if space is None or space.policy is not policy or space.outdated(now):
                 space = Space(dimension, self._kind, policy, now)
                 with self._database.read() as session:
                     # What was committed since the cursor is seen here and applied again later: the same rows.

@@ -14,13 +14,25 @@ from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever, LangSmithRetrieverParams
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.governor import Governor, governor_of
 from langchain_memoryworth.namespaces import checked, resolved
 from langchain_memoryworth.records import Hit, Namespace
 
 SearchType = Literal["similarity", "mmr", "similarity_score_threshold"]
+
+_OF_A_CALL = (
+    "k",
+    "search_type",
+    "namespace",
+    "filter",
+    "rank",
+    "score_threshold",
+    "lambda_mult",
+    "fetch_k",
+)
 
 # Retrievers are never given `configurable`, but a namespace may be filled in from it.
 _configurable: ContextVar[Mapping[str, Any]] = ContextVar("memory_worth_configurable")
@@ -97,7 +109,7 @@ class MemoryWorthRetriever(BaseRetriever):
         run_manager: CallbackManagerForRetrieverRun | AsyncCallbackManagerForRetrieverRun,
         kwargs: Mapping[str, Any],
     ) -> dict[str, Any]:
-        asked = self.model_copy(update=dict(kwargs)) if kwargs else self
+        asked = self._asked(kwargs) if kwargs else self
         metadata = {**_configurable.get({}), **(run_manager.metadata or {})}
         options: dict[str, Any] = {
             "k": asked.k,
@@ -113,6 +125,21 @@ class MemoryWorthRetriever(BaseRetriever):
         elif asked.search_type == "similarity_score_threshold":
             options["min_similarity"] = cosine_of(asked.score_threshold or 0.0)
         return options
+
+    def _asked(self, kwargs: Mapping[str, Any]) -> MemoryWorthRetriever:
+        """The retriever with some fields as a call has them, checked as its constructor would."""
+        fields = {name: getattr(self, name) for name in _OF_A_CALL}
+        wrong = set(kwargs) - set(fields) - {"verbose"}  # LangChain's own, and not for us
+        if wrong:
+            raise InvalidInputError(
+                f"{sorted(wrong)} can not be given to a call; {sorted(fields)} can", value=wrong
+            )
+        try:
+            return MemoryWorthRetriever(
+                store=self.store, **{n: kwargs.get(n, value) for n, value in fields.items()}
+            )
+        except ValidationError as error:
+            raise InvalidInputError(str(error), value=dict(kwargs)) from error
 
     def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
         params = super()._get_ls_params(**kwargs)

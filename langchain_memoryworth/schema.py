@@ -77,6 +77,13 @@ evidence = Table(
     *(_counter(n) for n in ("positive", "negative", "size", "squared", "retrievals")),
     # What stood at the last restore: only what came after it can suppress again.
     *(_counter(f"base_{n}") for n in ("positive", "negative", "size", "squared", "retrievals")),
+    # Few memories are held back, and a search elsewhere has to know how many.
+    Index(
+        "evidence_suppressed",
+        "seq",
+        sqlite_where=text("status = 'suppressed'"),
+        postgresql_where=text("status = 'suppressed'"),
+    ),
 )
 
 episodes = Table(
@@ -118,10 +125,25 @@ exposures = Table(
     Column("shown", SmallInteger, nullable=False),
     Column("used", SmallInteger),
     Column("at", Double, nullable=False),
+    # When it was shown last, if more than once; credit may be discounted by it, see Policy.credit_half_life.
+    Column("last_at", Double),
     *(_counter(n) for n in ("weight", "positive", "size")),
     # The restore count of the memory when the credit was first given; NULL while it never was.
     Column("epoch", Integer),
     sqlite_with_rowid=False,
+)
+
+# Where episodes stopped to be resumed, maybe by another process.
+pauses = Table(
+    "pauses",
+    metadata,
+    Column("pause", _Key, primary_key=True),
+    Column("thread_id", Text, nullable=False),
+    Column("checkpoint_id", Text, nullable=False),
+    Column("eid", BigInteger, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("resumed_at", Double),
+    Index("pauses_place", "thread_id", "checkpoint_id", unique=True),
 )
 
 outcomes = Table(
@@ -131,6 +153,7 @@ outcomes = Table(
     Column("eid", BigInteger, nullable=False),
     Column("source", Text, nullable=False),
     Column("source_id", Text, nullable=False),
+    Column("metric", Text, nullable=False, server_default=text("''")),
     Column("reward", Double),
     Column("used", Text),
     Column("at", Double, nullable=False),

@@ -13,6 +13,7 @@ class Settings:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._known: tuple[int, Policy] | None = None
 
     # -- policy -----------------------------------------------------------------------------------------------
 
@@ -23,29 +24,43 @@ class Settings:
         never judge by two rules.
         """
         with self._database.read() as session:
-            stored = self._stored(session)
+            version, stored = self._stored(session)
         if policy is None:
-            return Policy() if stored is None else Policy.from_stored(stored)
-        if policy.model_dump_json() != (stored or Policy().model_dump_json()):
+            policy = Policy() if stored is None else Policy.from_stored(stored)
+        elif policy.model_dump_json() != (stored or Policy().model_dump_json()):
             with self._database.write() as session:
                 session.run(_SET_POLICY, {"document": policy.model_dump_json(), "now": now})
                 version = session.number(_POLICY_VERSION)
                 standing.note(session, "policy", "user", f"version {version}", now)
                 standing.changed(session, "policy", version)
                 self._judge_again(session, policy, now)
+        self._known = version, policy
         return policy
 
-    def in_force(self, known: Policy) -> Policy:
-        """The stored policy; `known` itself if it is that one, because a credit function cannot be stored."""
-        with self._database.read() as session:
-            stored = self._stored(session)
-        if stored is None or stored == known.model_dump_json():
-            return known
-        return Policy.from_stored(stored)
+    def policy(self, session: Session) -> Policy:
+        """The policy in force as this transaction sees it.
 
-    def _stored(self, session: Session) -> str | None:
+        Asked inside the transaction that judges by it: another process may have set another one a moment ago.
+
+        Raises:
+            InvalidInputError: If it settles with a function that only the process that set it has.
+        """
+        version = session.number(_POLICY_VERSION)
+        known = self._known
+        if known is None or known[0] != version:
+            version, stored = self._stored(session)
+            policy = Policy() if stored is None else Policy.from_stored(stored)
+            self._known = known = version, policy
+        return known[1]
+
+    def in_force(self) -> Policy:
+        """`policy` in a transaction of its own."""
+        with self._database.read() as session:
+            return self.policy(session)
+
+    def _stored(self, session: Session) -> tuple[int, str | None]:
         row = session.row(_POLICY)
-        return None if row is None else str(row[0])
+        return (0, None) if row is None else (int(row[0]), str(row[1]))
 
     def _judge_again(self, session: Session, policy: Policy, now: float) -> None:
         for row in session.rows(_STANDINGS):
@@ -59,22 +74,19 @@ class Settings:
         with self._database.read() as session:
             return session.number(_GET, key="dimension") or None
 
-    def check_embedding(self, name: str, dimension: int) -> None:
+    def check_embedding(self, session: Session, name: str, dimension: int) -> None:
         """Compare an embedding with the one that filled the store; the first one to come is kept.
+
+        Part of the transaction that stores its vectors: if that fails, nothing is kept of either.
 
         Raises:
             EmbeddingMismatchError: If the model has another name or dimension.
         """
-        with self._database.read() as session:
-            stored = self._embedding(session)
+        stored = self._embedding(session)
         if stored is None:
-            with self._database.write() as session:
-                stored = self._embedding(session)
-                if stored is None:
-                    session.run(_SET, {"key": "embedding", "value": name})
-                    session.run(_SET, {"key": "dimension", "value": str(dimension)})
-                    return
-        if stored != (name, dimension):
+            session.run(_SET, {"key": "embedding", "value": name})
+            session.run(_SET, {"key": "dimension", "value": str(dimension)})
+        elif stored != (name, dimension):
             raise EmbeddingMismatchError(
                 f"{stored[0]!r} with {stored[1]} dimensions",
                 f"{name!r} with {dimension} dimensions",
@@ -98,7 +110,7 @@ def check_dimension(got: int, expected: int) -> None:
         raise DimensionMismatchError(expected, got)
 
 
-_POLICY = Statement("SELECT document FROM policies ORDER BY version DESC LIMIT 1")
+_POLICY = Statement("SELECT version, document FROM policies ORDER BY version DESC LIMIT 1")
 _POLICY_VERSION = Statement("SELECT MAX(version) FROM policies")
 _SET_POLICY = Statement("INSERT INTO policies (document, at) VALUES (:document, :now)")
 _STANDINGS = Statement(

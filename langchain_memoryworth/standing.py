@@ -6,7 +6,7 @@ Part of the ledger, below both of its halves: `memories` starts a standing, `led
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any, Literal
@@ -17,6 +17,8 @@ from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Status
 
 ChangeKind = Literal["memories", "episode", "policy"]
+PolicyOf = Callable[[Session], Policy]
+"""The policy in force, asked inside the transaction that judges by it: another process may just have set another."""
 CHUNK = 500
 """Values in one IN list; SQLite once allowed no more than 999 parameters."""
 

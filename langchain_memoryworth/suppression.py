@@ -23,8 +23,8 @@ from langchain_memoryworth.records import Namespace, Status
 class SuppressionFilter(BaseDocumentCompressor, Runnable[Sequence[Document], list[Document]]):
     """Drops documents whose memories are suppressed; what it drops gets no credit.
 
-    A document compressor (`ContextualCompressionRetriever(base_compressor=SuppressionFilter(store=store), ...)`) and a
-    runnable (`retriever | SuppressionFilter(store=store) | prompt`). Documents that are no memories of the store pass.
+    A document compressor (`ContextualCompressionRetriever(base_compressor=SuppressionFilter(store), ...)`) and a
+    runnable (`retriever | SuppressionFilter(store) | prompt`). Documents that are no memories of the store pass.
     The store's own retriever needs none: it leaves suppressed memories out and still returns k.
 
     If the store cannot be asked, all documents pass, and the failure is counted in `store.health()`.
@@ -36,6 +36,11 @@ class SuppressionFilter(BaseDocumentCompressor, Runnable[Sequence[Document], lis
     """The store, or its governor."""
     namespace: Annotated[Namespace, BeforeValidator(checked)] | None = None
     """Where the memories are; `{name}` is filled in from the run. None means the store's own."""
+    name: str | None = None
+    """What runs of it are called; `Runnable` declares it without a default."""
+
+    def __init__(self, store: Any, **fields: Any) -> None:
+        super().__init__(store=store, **fields)
 
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None

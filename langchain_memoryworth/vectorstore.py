@@ -18,7 +18,7 @@ from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.governor import Governor
 from langchain_memoryworth.index import Kind
 from langchain_memoryworth.namespaces import checked
-from langchain_memoryworth.operations import GovernedMemories
+from langchain_memoryworth.operations import GovernedMemories, awaitable
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Hit
 from langchain_memoryworth.retriever import (
@@ -154,6 +154,8 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
         _same_length(texts, metadatas, ids)
         return self._add(texts, [v for _, v in pairs], metadatas, ids, namespace)
 
+    aadd_embeddings = awaitable(add_embeddings)
+
     def _add(
         self,
         texts: list[str],
@@ -181,6 +183,16 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
         self.governor.retire(ids, self._namespace(namespace))
         return True
 
+    async def adelete(
+        self,
+        ids: list[str] | None = None,
+        *,
+        namespace: Sequence[str] | str | None = None,
+        **kwargs: Any,
+    ) -> bool:
+        """`delete` off the event loop."""
+        return await run_in_executor(None, self.delete, ids, namespace=namespace)
+
     def get_by_ids(
         self, ids: Sequence[str], /, *, namespace: Sequence[str] | str | None = None
     ) -> list[Document]:
@@ -191,6 +203,12 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
             for i in ids
             if i in found
         ]
+
+    async def aget_by_ids(
+        self, ids: Sequence[str], /, *, namespace: Sequence[str] | str | None = None
+    ) -> list[Document]:
+        """`get_by_ids` off the event loop."""
+        return await run_in_executor(None, self.get_by_ids, ids, namespace=namespace)
 
     def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
         """The k best memories; `kwargs` as in `Governor.recall_by_vector`."""

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from langchain_core.embeddings import Embeddings
 
-from langchain_memoryworth import MemoryWorthStore
+from langchain_memoryworth import MemoryWorthStore, Policy
 from langchain_memoryworth.credit import Shown, settle
+from langchain_memoryworth.database import Statement
 
 DIMENSION = 32
 COUNTERS = ("positive", "negative", "size", "squared", "retrievals")
@@ -83,25 +84,21 @@ class Row(NamedTuple):
     counters: tuple[int, ...]
 
 
-def query(store: MemoryWorthStore, sql: str, *parameters: Any) -> list[Any]:
+def query(store: MemoryWorthStore, sql: str, **parameters: Any) -> list[tuple[Any, ...]]:
     """Rows of a raw query."""
     with store.governor._database.read() as session:
-        return list(session.connection.exec_driver_sql(sql, _named(parameters) or None).fetchall())
+        return [tuple(r) for r in session.rows(Statement(sql), **parameters)]
 
 
-def execute(store: MemoryWorthStore, sql: str, *parameters: Any) -> None:
+def execute(store: MemoryWorthStore, sql: str, **parameters: Any) -> None:
     """A raw write."""
     with store.governor._database.write() as session:
-        session.connection.exec_driver_sql(sql, _named(parameters) or None)
-
-
-def _named(parameters: tuple[Any, ...]) -> dict[str, Any]:
-    return {f"p{i}": p for i, p in enumerate(parameters)}
+        session.run(Statement(sql), parameters)
 
 
 def dump(store: MemoryWorthStore) -> dict[str, list[tuple[Any, ...]]]:
     """The whole database."""
-    return {t: sorted((tuple(r) for r in query(store, f"SELECT * FROM {t}")), key=repr) for t in TABLES}
+    return {t: sorted(query(store, f"SELECT * FROM {t}"), key=repr) for t in TABLES}
 
 
 def counters(store: MemoryWorthStore) -> dict[int, tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -141,7 +138,10 @@ def fold_of_ledger(store: MemoryWorthStore) -> dict[int, tuple[int, ...]]:
         totals[seq] = [0] * 5
     outcomes = defaultdict(list)
     for eid, *row in query(
-        store, "SELECT eid, source, source_id, reward, used FROM outcomes ORDER BY number"
+        store,
+        "SELECT eid, source, source_id, reward, used FROM outcomes "
+        "WHERE metric IN ('', :metric) ORDER BY number",
+        metric=policy.metric,
     ):
         outcomes[eid].append(row)
     exposures = defaultdict(list)
@@ -208,8 +208,8 @@ def live(store: MemoryWorthStore, namespace: str = "[]") -> list[Row]:
         store,
         f"SELECT m.seq, m.id, m.vector, m.added_at, e.status, {names} FROM memories m "
         "JOIN evidence e ON e.seq = m.seq "
-        "WHERE m.retired_at IS NULL AND m.namespace = :p0 ORDER BY m.seq",
-        namespace,
+        "WHERE m.retired_at IS NULL AND m.namespace = :namespace ORDER BY m.seq",
+        namespace=namespace,
     )
     return [
         Row(r[0], r[1], np.frombuffer(r[2], np.float32).astype(np.float64), r[3], r[4], tuple(r[5:]))
@@ -229,6 +229,43 @@ def size_of(row: Row) -> float:
     if not squared:
         return 0.0
     return round(min(size / 2**32, (positive + negative) ** 2 / squared / 2**32), 3)
+
+
+def estimate(row: Row, policy: Policy, pool: float) -> float:
+    if policy.uncertain == "worth" or size_of(row) >= policy.v_min:
+        return worth_of(row)
+    return pool if policy.uncertain == "pool" else policy.prior
+
+
+def brute(
+    store: MemoryWorthStore,
+    vector: np.ndarray,
+    rank: tuple[float, float, float],
+    *,
+    now: float = 0.0,
+    floor: float | None = None,
+    namespace: str = "[]",
+    held: bool = False,
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Scores and similarities of everything that may be served (or is held back), from the database alone."""
+    policy = store.policy
+    rows = live(store, namespace)
+    hits = sum(r.counters[0] for r in rows)
+    total = sum(r.counters[0] + r.counters[1] for r in rows)
+    pool = hits / total if total else policy.prior
+    a, b, c = rank
+    scores, similarities = {}, {}
+    for row in rows:
+        similarity = float(row.vector @ vector)
+        if (row.status == "suppressed") is not held or (floor is not None and similarity < floor):
+            continue
+        score = a * similarity + b * estimate(row, policy, pool)
+        if c:
+            assert policy.recency_half_life is not None
+            age = now - row.added_at
+            score += c * 0.5 ** (age / policy.recency_half_life.total_seconds())
+        scores[row.id], similarities[row.id] = score, similarity
+    return scores, similarities
 
 
 def unit(vector: Iterable[float]) -> np.ndarray:

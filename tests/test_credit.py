@@ -27,6 +27,10 @@ from langchain_memoryworth.credit import (
 from langchain_memoryworth.errors import InvalidCreditError, InvalidOutcomeError
 from langchain_memoryworth.evidence import UNIT, Evidence
 
+def short(value: object) -> str:
+    return repr(value)[:40]
+
+
 DAY = timedelta(days=1)
 HALF_LIFE = timedelta(days=10)
 
@@ -105,7 +109,7 @@ def test_outcomes_that_are_meant(outcome: Any, reward: float) -> None:
         object(),
         bool,
     ],
-    ids=repr,
+    ids=short,
 )
 def test_outcomes_that_cannot_be_meant(outcome: Any) -> None:
     with pytest.raises(InvalidOutcomeError) as error:
@@ -239,9 +243,14 @@ def test_units_sum_to_exactly_one_unit(raw: list[float], w_min: float) -> None:
 
 
 def test_the_largest_remainders_get_the_missing_units() -> None:
-    exact = [0.25 + 0.6 / UNIT, 0.25 + 0.3 / UNIT, 0.25 + 0.8 / UNIT, 0.25 + 0.3 / UNIT]
     quarter = UNIT // 4
-    assert to_units(exact) == [quarter + 1, quarter, quarter + 1, quarter]
+    exact = [quarter + 0.6, quarter - 1 + 0.3, quarter + 0.8, quarter - 1 + 0.3]
+    assert to_units([x / UNIT for x in exact]) == [
+        quarter + 1,
+        quarter - 1,
+        quarter + 1,
+        quarter - 1,
+    ]
 
 
 @given(similarities, rewards, rules, st.floats(0, 1))
@@ -364,7 +373,7 @@ def test_a_function_may_give_an_array_or_a_generator() -> None:
         0.5,
         [10**400, 1],
     ],
-    ids=repr,
+    ids=short,
 )
 def test_weights_that_are_no_weights(given_: Any) -> None:
     with pytest.raises(InvalidCreditError) as error:

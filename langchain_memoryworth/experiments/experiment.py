@@ -156,6 +156,10 @@ class Section:
     notes: tuple[str, ...] = ()
 
 
+def _always() -> None:
+    """Nothing is needed but the `paper` extra."""
+
+
 @dataclass(frozen=True, slots=True)
 class Experiment:
     """One entry of the registry.
@@ -168,6 +172,7 @@ class Experiment:
         describe: (results of all seeds, episodes) to the section.
         episodes: T of the paper.
         parameters: Everything else that the result depends on; part of the cache key.
+        ready: Raises what would stop the experiment, before anything has run.
     """
 
     name: str
@@ -176,6 +181,7 @@ class Experiment:
     describe: Callable[[Results, int], Section]
     episodes: int = 10_000
     parameters: Mapping[str, object] = field(default_factory=dict)
+    ready: Callable[[], None] = _always
 
 
 def mean_std(values: Floats, digits: int = 3) -> str:

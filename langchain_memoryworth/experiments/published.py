@@ -1,4 +1,4 @@
-"""The numbers that the paper prints, and where it prints them. Experiment 5 brings its own."""
+"""The numbers that the paper prints, and where it prints them."""
 
 from __future__ import annotations
 
@@ -89,3 +89,23 @@ COMPANIONS: dict[tuple[str, float], Published] = {
     ("hitchhiker", 1.0): Published(0.000, "section 5.3.3", digits=3),
 }
 """Memory Worth of Experiment 4 at episode 10,000 by memory and independence fraction."""
+
+TEXT_AGENT: dict[str, dict[int, Published]] = {
+    name: {t: Published(value, "Table 2") for t, value in zip((100, 500, 3000), row, strict=True)}
+    for name, row in {
+        "stale": (0.97, 0.40, 0.17),
+        "specialist": (0.93, 0.81, 0.77),
+        "hitchhiker": (0.91, 0.79, 0.77),
+        "control": (0.78, 0.77, 0.73),
+    }.items()
+}
+"""Memory Worth of Experiment 5 by memory and episode."""
+
+CROSSING = (
+    Published(300, "section 5.4, Figure 5", digits=0),
+    Published(500, "Table 2, .40 @500", digits=0),
+)
+"""Where the stale memory of Experiment 5 crosses .40, by the text and by the table."""
+
+GAP = Published(0.56, "section 5.4")
+"""Least distance of the stale memory to the other three at the end."""

@@ -11,6 +11,7 @@ from langchain_memoryworth.experiments import (
     companions,
     difficulty,
     feedback,
+    text_agent,
 )
 from langchain_memoryworth.experiments.experiment import Experiment
 
@@ -21,6 +22,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         difficulty.EXPERIMENT,
         feedback.EXPERIMENT,
         companions.EXPERIMENT,
+        text_agent.EXPERIMENT,
         assumptions.EXPERIMENT,
     )
 }

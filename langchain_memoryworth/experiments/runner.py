@@ -54,7 +54,7 @@ def run(experiments: Sequence[str], seeds: int, out: Path, episodes: int | None 
 
     Raises:
         InvalidInputError: For an unknown experiment, no seed or no episode.
-        MissingExtraError: If matplotlib, scipy or tqdm is not installed.
+        MissingExtraError: If matplotlib, scipy or tqdm is not installed, or what an experiment needs.
     """
     chosen = named(experiments)
     if seeds < 1 or (episodes is not None and episodes < 1):
@@ -64,6 +64,8 @@ def run(experiments: Sequence[str], seeds: int, out: Path, episodes: int | None 
         )
     for module in ("scipy.stats", "matplotlib", "tqdm"):
         optional(module)  # before minutes of work, not after
+    for experiment in chosen:
+        experiment.ready()
     cache = _cache(out)
     jobs = {e.name: plan(e, seeds, episodes or e.episodes, cache) for e in chosen}
     _complete([job for planned in jobs.values() for job in planned])

@@ -1,0 +1,90 @@
+"""The durable work of an episode, by hand: the same rows in the same transactions, and nothing else.
+
+It is told which memories are shown and what credit they get. It looks up memories by their ids and the episode by its
+run id, as everybody must whose outcomes come later, and reads nothing more.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from langchain_memoryworth.evidence import UNIT, squared_weight
+
+
+class BareEpisodes:
+    """Episodes on a connection of `sqlite3`, in a file that has our schema."""
+
+    def __init__(self, path: Path, durability: str) -> None:
+        self._connection = sqlite3.connect(path, isolation_level=None)
+        self._connection.execute("PRAGMA journal_mode=WAL")
+        self._connection.execute(f"PRAGMA synchronous={durability}")
+        self._cursor = self._connection.cursor()
+
+    def begin(self) -> None:
+        """Begin a transaction that writes."""
+        self._cursor.execute("BEGIN IMMEDIATE")
+
+    def located(self, ids: Sequence[str]) -> list[int]:
+        """Numbers of live memories by id."""
+        marks = ", ".join("?" * len(ids))
+        found = self._cursor.execute(
+            f"SELECT id, seq FROM memories WHERE retired_at IS NULL AND id IN ({marks})", ids
+        )
+        seqs = dict(found.fetchall())
+        return [seqs[i] for i in ids]
+
+    def expose(self, run_id: str, seqs: Sequence[int]) -> None:
+        """One row for the episode, one for each memory; commits."""
+        run, many = self._cursor.execute, self._cursor.executemany
+        now = time.time()
+        run(
+            "INSERT INTO episodes (id, thread_id, started_at) VALUES (?, ?, ?)", (run_id, None, now)
+        )
+        eid = self._cursor.lastrowid
+        many(_EXPOSE, [(eid, seq, i, 0.5, "served", 1.0, now) for i, seq in enumerate(seqs)])
+        run("COMMIT")
+
+    def record(self, run_id: str, seqs: Sequence[int]) -> None:
+        """The outcome, the credits, the counters, the head of the episode and the note for other processes."""
+        run, many = self._cursor.execute, self._cursor.executemany
+        now = time.time()
+        weight = UNIT // len(seqs)
+        squared = squared_weight(weight)
+        run("BEGIN IMMEDIATE")
+        eid = run("SELECT eid FROM episodes WHERE id = ?", (run_id,)).fetchone()[0]
+        run(_OUTCOME, (eid, "user", "", 1.0, None, now))
+        many(_CREDIT, [(weight, weight, UNIT, 0, eid, seq) for seq in seqs])
+        many(_ADD, [(weight, 0, UNIT, squared, 1, seq) for seq in sorted(seqs)])
+        run("UPDATE episodes SET reward = ?, settled_at = ? WHERE eid = ?", (1.0, now, eid))
+        run("INSERT INTO changes (kind, low, high) VALUES ('episode', ?, ?)", (eid, eid))
+        run("COMMIT")
+
+    def texts(self, seqs: Sequence[int]) -> list[tuple[int, str, str, str]]:
+        """Number, id, text and metadata of some memories."""
+        marks = ", ".join("?" * len(seqs))
+        return self._cursor.execute(
+            f"SELECT seq, id, text, metadata FROM memories WHERE seq IN ({marks})", tuple(seqs)
+        ).fetchall()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+_EXPOSE = (
+    "INSERT INTO exposures (eid, seq, rank, similarity, arm, propensity, shown, at) "
+    "VALUES (?, ?, ?, ?, ?, ?, 1, ?)"
+)
+_OUTCOME = (
+    "INSERT INTO outcomes (eid, source, source_id, reward, used, at) VALUES (?, ?, ?, ?, ?, ?)"
+)
+_CREDIT = (
+    "UPDATE exposures SET weight = ?, positive = ?, size = ?, epoch = ? WHERE eid = ? AND seq = ?"
+)
+_ADD = (
+    "UPDATE evidence SET positive = positive + ?, negative = negative + ?, size = size + ?, "
+    "squared = squared + ?, retrievals = retrievals + ? WHERE seq = ?"
+)

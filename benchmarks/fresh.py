@@ -1,0 +1,45 @@
+"""Measurements in a process of their own, so that nothing that came before counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Opened(NamedTuple):
+    """What it took from a file to the first answer.
+
+    Attributes:
+        seconds: Without the imports.
+        bytes: Anonymous memory that came on top.
+    """
+
+    seconds: float
+    bytes: float
+
+
+def ours(path: Path) -> Opened:
+    """A fresh process opens the store and answers one query."""
+    return _opened("ours", path)
+
+
+def by_hand(path: Path) -> Opened:
+    """A fresh process reads the vectors into FAISS and answers one query."""
+    return _opened("by_hand", path)
+
+
+def _opened(what: str, path: Path) -> Opened:
+    code = f"from benchmarks.opener import measure, {what}; measure({what}, {str(path)!r})"
+    return Opened(**json.loads(python(code)))
+
+
+def python(code: str) -> str:
+    """What a fresh interpreter prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=os.environ
+    )
+    return done.stdout

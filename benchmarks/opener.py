@@ -1,0 +1,57 @@
+"""What runs in the fresh processes of `fresh`: open a file, answer, print what it took."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from benchmarks.data import DIMENSION, K, bare_index, opened, queries
+
+
+def measure(work: Callable[[Path, Any], object], path: str) -> None:
+    """Print seconds and bytes of one call as JSON."""
+    # One query on a small index first: FAISS sets itself up at its first search.
+    query = queries(1)[0]
+    bare_index(queries()).search(query[None], K)
+    gc.collect()
+    before = _anonymous()
+    start = perf_counter()
+    kept = work(Path(path), query)
+    seconds = perf_counter() - start
+    gc.collect()
+    print(json.dumps({"seconds": seconds, "bytes": _anonymous() - before}))
+    del kept
+
+
+def ours(path: Path, query: Any) -> object:
+    """The store, after its first answer."""
+    store = opened(path)
+    found = store.governor.recall_by_vector(query, K, track=False)
+    return store, found
+
+
+def by_hand(path: Path, query: Any) -> object:
+    """An index with the same vectors, after its first answer, with the texts of it."""
+    connection = sqlite3.connect(path)
+    rows = connection.execute("SELECT seq, vector FROM memories ORDER BY seq").fetchall()
+    vectors = np.frombuffer(b"".join(v for _, v in rows), np.float32).reshape(-1, DIMENSION)
+    index: Any = bare_index(vectors)
+    _, found = index.search(query[None], K)
+    seqs = [rows[i][0] for i in found[0]]
+    marks = ", ".join("?" * len(seqs))
+    texts = connection.execute(f"SELECT text FROM memories WHERE seq IN ({marks})", seqs).fetchall()
+    return connection, index, texts
+
+
+def _anonymous() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    return 0

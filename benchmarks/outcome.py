@@ -1,0 +1,156 @@
+"""An episode of k = 8 and its outcome, beside the same durable work by hand."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+from uuid import uuid4
+
+import numpy as np
+from langchain_core.documents import Document
+
+from benchmarks.bare_sqlite import BareEpisodes
+from benchmarks.data import (
+    Floats,
+    K,
+    bare_index,
+    filled,
+    folder,
+    opened,
+    queries,
+    text_of,
+    unit_vectors,
+)
+from benchmarks.rows import Row, ratio_row
+from benchmarks.timing import COPIES, Pairs, Side, all_in_turn
+from langchain_memoryworth import MemoryWorthStore
+from langchain_memoryworth.records import EpisodeKey
+
+Durability = Literal["normal", "full"]
+_MEMORIES = 1_000
+_MODES: tuple[Durability, ...] = ("normal", "full")
+
+
+def run(*, quick: bool) -> list[Row]:
+    """Rows in both modes."""
+    with folder() as place:
+        vectors = unit_vectors(50 if quick else _MEMORIES)
+        filled(place / "filled.db", vectors).close()
+        rounds = {"normal": 2, "full": 2} if quick else {"normal": 600, "full": 300}
+        return [row for mode in _MODES for row in _rows(place, vectors, mode, rounds[mode])]
+
+
+def _rows(place: Path, vectors: Floats, mode: Durability, rounds: int) -> list[Row]:
+    stores = [opened(_copy(place, f"{mode}-{i}"), mode) for i in range(2 * COPIES)]
+    bare = [BareEpisodes(_copy(place, f"{mode}-bare-{i}"), mode) for i in range(2 * COPIES)]
+    shown = _shown(len(vectors))
+    sides = [
+        [Side(_by_ids(s, shown)) for s in stores[:COPIES]],
+        [Side(_by_ids_by_hand(b, shown)) for b in bare[:COPIES]],
+        [_outcome(s, shown) for s in stores[:COPIES]],
+        [_outcome_by_hand(b, shown) for b in bare[:COPIES]],
+        [Side(_whole(s)) for s in stores[COPIES:]],
+        [Side(_whole_by_hand(b, bare_index(vectors))) for b in bare[COPIES:]],
+    ]
+    taken = all_in_turn(sides, rounds=rounds, warmup=20)
+    for store in stores:
+        store.close()
+    for connection in bare:
+        connection.close()
+    cases: list[tuple[str, str, float | None]] = [
+        ("8 documents shown, by id, and their outcome", "`sqlite3` by hand", 1.5),
+        ("the outcome alone", "`sqlite3` by hand", None),
+        ("search, documents, exposures, outcome", "FAISS and `sqlite3` by hand", 1.5),
+    ]
+    return [
+        ratio_row(case, against, Pairs(*pair), mode=mode.upper(), target=target)
+        for (case, against, target), *pair in zip(cases, taken[::2], taken[1::2], strict=True)
+    ]
+
+
+def _copy(place: Path, name: str) -> Path:
+    return Path(shutil.copy(place / "filled.db", place / f"{name}.db"))
+
+
+def _shown(count: int) -> list[list[int]]:
+    """Rows of the memories shown, round by round."""
+    rng = np.random.default_rng(0)
+    return [rng.choice(count, K, replace=False).tolist() for _ in range(64)]
+
+
+def _by_ids(store: MemoryWorthStore, shown: list[list[int]]) -> Callable[[int], object]:
+    documents = [[Document(id=str(r), page_content=text_of(r)) for r in rows] for rows in shown]
+
+    def work(i: int) -> None:
+        run_id = str(uuid4())
+        store.governor.expose_documents(EpisodeKey(run_id), documents[i % len(documents)])
+        store.record_outcome(run_id, outcome=True)
+
+    return work
+
+
+def _by_ids_by_hand(bare: BareEpisodes, shown: list[list[int]]) -> Callable[[int], object]:
+    def work(i: int) -> None:
+        run_id = str(uuid4())
+        bare.begin()
+        seqs = bare.located([str(r) for r in shown[i % len(shown)]])
+        bare.expose(run_id, seqs)
+        bare.record(run_id, seqs)
+
+    return work
+
+
+def _outcome(store: MemoryWorthStore, shown: list[list[int]]) -> Side:
+    documents = [[Document(id=str(r), page_content=text_of(r)) for r in rows] for rows in shown]
+    run_id = ""
+
+    def before(i: int) -> None:
+        nonlocal run_id
+        run_id = str(uuid4())
+        store.governor.expose_documents(EpisodeKey(run_id), documents[i % len(documents)])
+
+    return Side(lambda _: store.record_outcome(run_id, outcome=True), before)
+
+
+def _outcome_by_hand(bare: BareEpisodes, shown: list[list[int]]) -> Side:
+    run_id = ""
+    seqs: list[int] = []
+
+    def before(i: int) -> None:
+        nonlocal run_id, seqs
+        run_id = str(uuid4())
+        bare.begin()
+        seqs = bare.located([str(r) for r in shown[i % len(shown)]])
+        bare.expose(run_id, seqs)
+
+    return Side(lambda _: bare.record(run_id, seqs), before)
+
+
+def _whole(store: MemoryWorthStore) -> Callable[[int], object]:
+    asked = queries()
+
+    def work(i: int) -> None:
+        with store.episode() as episode:
+            store.governor.recall_by_vector(asked[i % len(asked)], K)
+        episode.record(outcome=True)
+
+    return work
+
+
+def _whole_by_hand(bare: BareEpisodes, index: Any) -> Callable[[int], object]:
+    asked = queries()
+
+    def work(i: int) -> None:
+        run_id = str(uuid4())
+        _, rows = index.search(asked[i % len(asked)][None], K)
+        seqs = [r + 1 for r in rows[0].tolist()]
+        bare.begin()
+        for _, _, _, metadata in bare.texts(seqs):
+            json.loads(metadata)
+        bare.expose(run_id, seqs)
+        bare.record(run_id, seqs)
+
+    return work

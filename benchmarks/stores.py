@@ -1,0 +1,120 @@
+"""Beside the vector stores that LangChain users have today."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from langchain_core.embeddings import DeterministicFakeEmbedding
+from langchain_core.vectorstores import InMemoryVectorStore
+
+from benchmarks.data import DIMENSION, Floats, K, filled, folder, queries, text_of, unit_vectors
+from benchmarks.rows import Row, ratio_row
+from benchmarks.timing import COPIES, Pairs, Side, all_in_turn
+from langchain_memoryworth import MemoryWorthStore
+
+_FAISS = "`FAISS` of langchain-community"
+_IN_MEMORY = "`InMemoryVectorStore` of langchain-core"
+
+
+def run(*, quick: bool) -> list[Row]:
+    """Rows against each store at each size."""
+    with folder() as place:
+        if quick:
+            return _rows(place, 100, copies=1, rounds=1)
+        # Beyond 10k, InMemoryVectorStore takes seconds and a gigabyte: one copy and few rounds tell enough.
+        return [
+            *_against_faiss(place, 1_000, copies=COPIES, rounds=400),
+            *_rows(place, 10_000, copies=COPIES, rounds=100, in_memory_rounds=7),
+            *_rows(place, 100_000, copies=1, rounds=40, in_memory_rounds=3),
+        ]
+
+
+def _rows(
+    place: Path, count: int, *, copies: int, rounds: int, in_memory_rounds: int = 1
+) -> list[Row]:
+    return [
+        *_against_in_memory(place, count, rounds=in_memory_rounds),
+        *_against_faiss(place, count, copies=copies, rounds=rounds),
+    ]
+
+
+def _against_in_memory(place: Path, count: int, *, rounds: int) -> list[Row]:
+    vectors = unit_vectors(count)
+    theirs = InMemoryVectorStore(DeterministicFakeEmbedding(size=DIMENSION))
+    for i, vector in enumerate(vectors):
+        theirs.store[str(i)] = {
+            "id": str(i),
+            "vector": vector.tolist(),
+            "text": text_of(i),
+            "metadata": {"n": i},
+        }
+    with filled(place / f"{count}-memory.db", vectors) as store:
+        sides = [_sides(store), [Side(_search(theirs))]]
+        taken = all_in_turn(sides, rounds=rounds, warmup=1)
+    case = f"{_IN_MEMORY}, {count:,} memories"
+    target = 150.0 if count == 10_000 else None
+    return [
+        ratio_row(
+            case,
+            "ours, recorded in an episode",
+            Pairs(taken[1], taken[0]),
+            mode="NORMAL",
+            target=target,
+            at_least=True,
+        )
+    ]
+
+
+def _against_faiss(place: Path, count: int, *, copies: int, rounds: int) -> list[Row]:
+    case = f"{count:,} memories, recorded in an episode"
+    try:
+        from langchain_community.docstore.in_memory import InMemoryDocstore
+        from langchain_community.vectorstores import FAISS
+    except ImportError:
+        note = "langchain-community is not installed: `pip install --group bench`"
+        return [Row(case, _FAISS, None, note=note)]
+    import faiss
+
+    vectors = unit_vectors(count)
+    embedding = DeterministicFakeEmbedding(size=DIMENSION)
+    theirs = []
+    for _ in range(copies):
+        one = FAISS(embedding, faiss.IndexFlatIP(DIMENSION), InMemoryDocstore(), {})
+        pairs = [(text_of(i), v) for i, v in enumerate(vectors)]
+        one.add_embeddings(pairs, metadatas=[{"n": i} for i in range(count)])
+        theirs.append(one)
+    stores = [filled(place / f"{count}-faiss-{i}.db", vectors) for i in range(copies)]
+    recorded = [side for s in stores for side in _sides(s)]
+    looked_up = [Side(_search(s, track=False)) for s in stores]
+    sides = [recorded, looked_up, [Side(_search(t)) for t in theirs]]
+    taken = all_in_turn(sides, rounds=rounds)
+    for store in stores:
+        store.close()
+    return [
+        ratio_row(case, _FAISS, Pairs(taken[0], taken[2]), mode="NORMAL"),
+        ratio_row(f"{count:,} memories, looked up only", _FAISS, Pairs(taken[1], taken[2])),
+    ]
+
+
+def _sides(store: MemoryWorthStore) -> list[Side]:
+    asked = _asked()
+
+    def work(i: int) -> None:
+        with store.episode(str(uuid.uuid4())):
+            store.similarity_search_by_vector(asked[i % len(asked)], K)
+
+    return [Side(work)]
+
+
+def _search(store: Any, **options: Any) -> Callable[[int], object]:
+    asked = _asked()
+    return lambda i: store.similarity_search_by_vector(asked[i % len(asked)], K, **options)
+
+
+def _asked() -> list[list[float]]:
+    """As embeddings give them: lists of floats."""
+    given: Floats = queries()
+    return [q.tolist() for q in given]

@@ -1,0 +1,80 @@
+"""What is measured: name, title, and one sentence on how. Each is run by the module of its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+from benchmarks.rows import Row
+
+
+class Subject(NamedTuple):
+    """One group of comparisons.
+
+    Attributes:
+        name: Of the module, and on the command line.
+        title: Its heading.
+        what: How it is measured.
+    """
+
+    name: str
+    title: str
+    what: str
+
+    def run(self, *, quick: bool) -> Sequence[Row]:
+        """Measure; `quick` only tests that it works."""
+        rows: Sequence[Row] = import_module(f"benchmarks.{self.name}").run(quick=quick)
+        return rows
+
+
+SUBJECTS = (
+    Subject(
+        "search",
+        "Search",
+        "`VectorIndex.search` by `similarity + 0.4 * worth`, k = 8, 384 dimensions, with a share of the rows "
+        "suppressed, against `faiss.IndexFlatIP(384).search` of the same vectors. The share changes in place, "
+        "so all shares are measured on the same memory.",
+    ),
+    Subject(
+        "retrieval",
+        "A whole retrieval",
+        "`Governor.recall_by_vector`, k = 8: search, documents from the database and, in an episode, the "
+        "exposures committed, against `faiss.IndexFlatIP(384).search` alone. The embedding is apart.",
+    ),
+    Subject(
+        "outcome",
+        "An episode and its outcome",
+        "8 exposures in one transaction and their outcome in another, against `sqlite3` code that writes the same rows "
+        "in the same transactions to a file of the same schema (`benchmarks/bare_sqlite.py`). 1,000 memories.",
+    ),
+    Subject(
+        "stores",
+        "Other stores of LangChain",
+        "The same vectors, k = 8, by vector. Ours is on a file and records an episode where that is said.",
+    ),
+    Subject(
+        "memory",
+        "Memory",
+        "Anonymous memory (`RssAnon`) that a fresh process takes from before it opens the store to after the first "
+        "answer, against one that reads the same vectors from the same file into `faiss.IndexFlatIP(384)`.",
+    ),
+    Subject(
+        "opening",
+        "Opening",
+        "From the file to the first answer in a fresh process, imports apart, against one that reads the same vectors "
+        "with `sqlite3` into `faiss.IndexFlatIP(384)` and searches. The file is in the page cache.",
+    ),
+    Subject(
+        "startup",
+        "Start of a program",
+        "Fresh processes in turn.",
+    ),
+    Subject(
+        "handler",
+        "The callback handler",
+        "The same chain with and without the handler, on the same event loop where it is asynchronous. The chain "
+        "with a retrieval is compared with one that records the same by `store.episode()`; the time runs until the "
+        "outcome is committed.",
+    ),
+)

@@ -1,0 +1,64 @@
+"""How runs end in LangChain and LangGraph, where an end event alone does not say it.
+
+The only module besides the handler that knows these inner ways; each has a test against the framework, so that a release
+that changes one is noticed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from types import GeneratorType
+from typing import Any
+
+from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
+from langgraph.types import Command
+
+_DEPTH = 12
+"""Frames between an end event and the stream that it reports; 5 today, more under `astream_events`."""
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """The run stopped to ask a person."""
+    return isinstance(error, GraphInterrupt)
+
+
+def is_control_flow(error: BaseException) -> bool:
+    """The run was left by a jump, not by a failure: an interrupt, a command to a parent graph, a drain."""
+    return isinstance(error, GraphBubbleUp)
+
+
+def may_go_on(error: BaseException) -> bool:
+    """A graph that ended like this can be started again from its checkpoint."""
+    return not isinstance(error, ParentCommand)
+
+
+def asks_to_resume(inputs: Any) -> bool:
+    """The inputs of a graph that goes on: `Command(resume=...)`, or None after a breakpoint."""
+    return inputs is None or (isinstance(inputs, Command) and inputs.resume is not None)
+
+
+def shows_interrupt(outputs: Any) -> bool:
+    """The outputs are those of an interrupted graph, handed on by what is around it."""
+    if isinstance(outputs, Mapping):
+        return "__interrupt__" in outputs
+    return bool(getattr(outputs, "interrupts", ()))
+
+
+def stopped_early(outputs: Any) -> bool:
+    """Called within the end event of a synchronous LCEL stream: its consumer went away before the end.
+
+    LangChain reports a stream that was closed as one that succeeded, with the chunks so far but the last. The stream's
+    own frame is above us; a stream that came to its end has exhausted the iterator in it.
+    """
+    frame = sys._getframe(1)  # noqa: SLF001 - the documented way to the caller's frame
+    for _ in range(_DEPTH):
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+        if frame.f_code.co_name == "_transform_stream_with_config":
+            iterator = frame.f_locals.get("iterator")
+            if isinstance(iterator, GeneratorType):
+                return iterator.gi_frame is not None
+            break
+    return outputs is None  # a stream closed at its first chunk

@@ -1,0 +1,84 @@
+"""Every benchmark runs, and its rows arrive on the page. Nothing is asserted of the times."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.page import render
+from benchmarks.rows import Row, excess_row, ratio_row
+from benchmarks.subjects import SUBJECTS
+from benchmarks.timing import Pairs, Side, Spread, all_in_turn
+
+ROOT = Path(__file__).resolve().parents[1]
+EXPECTED = {
+    "search": ["0% suppressed", "30% suppressed", "90% suppressed", "block by block"],
+    "retrieval": ["looked up only", "in an episode |", "in an episode, after an outcome"],
+    "outcome": ["8 documents shown", "the outcome alone", "search, documents", "NORMAL", "FULL"],
+    "stores": ["InMemoryVectorStore", "of langchain-community"],
+    "memory": ["opened and asked"],
+    "opening": ["file to first answer"],
+    "startup": ["import of the main names", "--help"],
+    "handler": ["sync chain", "async chain", "with a retrieval", "events of that chain"],
+}
+
+
+def test_every_subject_is_expected() -> None:
+    assert set(EXPECTED) == {s.name for s in SUBJECTS}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_quick_run_fills_the_page(name: str, tmp_path: Path) -> None:
+    page = tmp_path / "benchmarks.md"
+    command = [sys.executable, "-m", "benchmarks", name, "--quick", "--out", str(page)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    text = page.read_text()
+    assert f"`OMP_NUM_THREADS=1 python -m benchmarks {name}`" in text
+    assert "CPU: " in text
+    assert "A quick run" in text
+    for case in EXPECTED[name]:
+        assert case in text
+
+
+def test_an_unknown_name_is_refused() -> None:
+    command = [sys.executable, "-m", "benchmarks", "nothing"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "there are search, retrieval" in done.stderr
+
+
+def test_both_sides_get_the_same_rounds_in_turn() -> None:
+    seen: dict[str, list[int]] = {"a": [], "b": []}
+    taken = all_in_turn(
+        [[Side(seen["a"].append), Side(seen["a"].append)], [Side(seen["b"].append)]],
+        rounds=4,
+        warmup=2,
+    )
+    assert [len(t) for t in taken] == [4, 4]
+    assert seen["b"] == list(range(6))
+    assert seen["a"] == sorted(seen["b"] * 2)
+
+
+def test_a_miss_is_said_on_the_page() -> None:
+    pairs = Pairs((2.0, 2.0, 2.0), (1.0, 1.0, 1.0))
+    rows = [
+        ratio_row("slow", "bare", pairs, target=1.25),
+        excess_row("late", "bare", pairs, unit="ms", target=900.0),
+        ratio_row("fast", "bare", pairs, target=1.5, at_least=True),
+        Row("absent", "bare", None, note="not installed"),
+    ]
+    assert [r.met for r in rows] == [False, False, True, None]
+    page = render({SUBJECTS[0]: rows}, ["CPU: one"], command="x", quick=False)
+    assert "1 of 3 targets are met. Missed:" in page
+    assert "- slow, against bare: **missed by 60%** (2.00)" in page
+    assert "**missed by 100 ms** (1000 ms)" in page
+    assert "| absent | bare | - | not measured |  |  | not installed |" in page
+
+
+def test_rows_survive_the_way_from_the_child() -> None:
+    row = Row("a", "b", Spread(1.0, 0.5, 2.0), figure=Spread(3.0, 2.0, 4.0), unit="us")
+    assert Row.from_json(row.to_json()) == row
