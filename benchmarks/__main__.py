@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         out.write_text(page)
         print(f"{out} written")
-    return 0
+    return int(any(rows == [_failed(subject)] for subject, rows in results.items()))
 
 
 def _measured(subject: Subject, *, quick: bool) -> list[Row]:
@@ -56,8 +56,14 @@ def _measured(subject: Subject, *, quick: bool) -> list[Row]:
     with TemporaryDirectory(prefix="memoryworth-bench-") as folder:
         rows = Path(folder) / "rows.json"
         command = [sys.executable, "-m", "benchmarks", subject.name, "--rows", str(rows)]
-        subprocess.run([*command, *["--quick"] * quick], check=True, env=_environment())
+        done = subprocess.run([*command, *["--quick"] * quick], check=False, env=_environment())
+        if done.returncode:
+            return [_failed(subject)]
         return [Row.from_json(row) for row in json.loads(rows.read_text())]
+
+
+def _failed(subject: Subject) -> Row:
+    return Row(subject.title, "-", None, note="**the benchmark failed**")
 
 
 def _environment() -> dict[str, str]:

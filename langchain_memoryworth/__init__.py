@@ -10,52 +10,59 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from langchain_memoryworth.base_store import GovernedStore
-    from langchain_memoryworth.callbacks import (
-        SHOWN_EVENT,
-        USED_EVENT,
-        MemoryWorthCallbackHandler,
-        memory_worth,
-    )
+    from langchain_memoryworth.callbacks import MemoryWorthCallbackHandler, memory_worth
     from langchain_memoryworth.credit import Shown, signed_outcome
     from langchain_memoryworth.errors import MemoryWorthError
+    from langchain_memoryworth.evaluators import evaluator, scores_of
     from langchain_memoryworth.evidence import Evidence, worth
     from langchain_memoryworth.governed import GovernedRetriever, govern
     from langchain_memoryworth.judges import (
         Run,
-        evaluator,
         exact_match,
         exceptions_as_failure,
         first_known,
         keyword_match,
         output_key,
+        rejections_as_failure,
         tool_errors_as_failure,
     )
+    from langchain_memoryworth.langfuse_source import LangfuseScores
+    from langchain_memoryworth.langsmith_source import LangSmithFeedback
+    from langchain_memoryworth.middleware import MemoryWorthMiddleware
     from langchain_memoryworth.policy import Policy
+    from langchain_memoryworth.recorder import SHOWN_EVENT, USED_EVENT
     from langchain_memoryworth.records import Health, Memory, Outcome, Status, Verdict
     from langchain_memoryworth.retriever import MemoryWorthRetriever
+    from langchain_memoryworth.sources import Feedback, OutcomeSource, Pulled, pull
     from langchain_memoryworth.suppression import SuppressionFilter
     from langchain_memoryworth.vectorstore import MemoryWorthStore
 
 _HOME = {
-    "SHOWN_EVENT": "callbacks",
-    "USED_EVENT": "callbacks",
+    "SHOWN_EVENT": "recorder",
+    "USED_EVENT": "recorder",
     "Evidence": "evidence",
+    "Feedback": "sources",
     "GovernedRetriever": "governed",
     "GovernedStore": "base_store",
     "Health": "records",
+    "LangSmithFeedback": "langsmith_source",
+    "LangfuseScores": "langfuse_source",
     "Memory": "records",
     "MemoryWorthCallbackHandler": "callbacks",
     "MemoryWorthError": "errors",
+    "MemoryWorthMiddleware": "middleware",
     "MemoryWorthRetriever": "retriever",
     "MemoryWorthStore": "vectorstore",
     "Outcome": "records",
+    "OutcomeSource": "sources",
     "Policy": "policy",
+    "Pulled": "sources",
     "Run": "judges",
     "Shown": "credit",
     "Status": "records",
     "SuppressionFilter": "suppression",
     "Verdict": "records",
-    "evaluator": "judges",
+    "evaluator": "evaluators",
     "exact_match": "judges",
     "exceptions_as_failure": "judges",
     "first_known": "judges",
@@ -63,6 +70,9 @@ _HOME = {
     "keyword_match": "judges",
     "memory_worth": "callbacks",
     "output_key": "judges",
+    "pull": "sources",
+    "rejections_as_failure": "judges",
+    "scores_of": "evaluators",
     "signed_outcome": "credit",
     "tool_errors_as_failure": "judges",
     "worth": "evidence",
@@ -72,16 +82,22 @@ __all__ = [
     "SHOWN_EVENT",
     "USED_EVENT",
     "Evidence",
+    "Feedback",
     "GovernedRetriever",
     "GovernedStore",
     "Health",
+    "LangSmithFeedback",
+    "LangfuseScores",
     "Memory",
     "MemoryWorthCallbackHandler",
     "MemoryWorthError",
+    "MemoryWorthMiddleware",
     "MemoryWorthRetriever",
     "MemoryWorthStore",
     "Outcome",
+    "OutcomeSource",
     "Policy",
+    "Pulled",
     "Run",
     "Shown",
     "Status",
@@ -96,6 +112,9 @@ __all__ = [
     "keyword_match",
     "memory_worth",
     "output_key",
+    "pull",
+    "rejections_as_failure",
+    "scores_of",
     "signed_outcome",
     "tool_errors_as_failure",
     "worth",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,6 +37,27 @@ def demo(
 
 
 @app.command()
+def paper(
+    experiments: Annotated[
+        list[str] | None, typer.Argument(help="1 to 5, assumptions, or all.", show_default="all")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each experiment.")] = 20,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for figures, curves and the cache.",
+            show_default="docs/paper if it is there, else paper",
+        ),
+    ] = None,
+    episodes: Annotated[
+        int | None, typer.Option(min=1, help="Per seed.", show_default="the paper's")
+    ] = None,
+) -> None:
+    """Run the experiments of "When to Forget" and write every number beside the paper's."""
+    _paper(experiments or ["all"], seeds, out, episodes)
+
+
+@app.command()
 def version() -> None:
     """Print the version."""
     from langchain_memoryworth import __version__
@@ -60,6 +82,21 @@ def _demo(episodes: int, block: int, seed: int, plot: Path, database: str | None
     print_result(result)
     plot_result(result, plot)
     print(f"Plot: {plot}. Health: {health}")
+
+
+def _paper(names: list[str], seeds: int, out: Path | None, episodes: int | None) -> None:
+    from langchain_memoryworth.demo.offline_model import use_packaged_model
+    from langchain_memoryworth.errors import MissingExtraError
+    from langchain_memoryworth.experiments import run
+
+    if out is None:
+        docs = Path("docs/paper")
+        out = docs if docs.is_dir() else Path("paper")
+    with tempfile.TemporaryDirectory(prefix="memoryworth-") as folder:
+        with suppress(MissingExtraError):  # not packaged on this machine: the hub's, then
+            use_packaged_model(Path(folder) / "hub")
+        page = run(names, seeds, out, episodes)
+    print(f"Page: {page}. Figures and curves: {out}")
 
 
 def _demo_store(url: str) -> MemoryWorthStore:

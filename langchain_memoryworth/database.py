@@ -219,6 +219,23 @@ class Database:
                 return kind(f"{where}: {error}; {remedy}")
         return errors.StorageError(f"{where}: {error}")
 
+    def scrub(self) -> bool:
+        """Write the file anew, so that nothing of what was erased is left in it, nor in its WAL.
+
+        Returns:
+            False if others are reading or writing just now, and it has to be done again.
+        """
+        if not self._sqlite:
+            return False  # a server's own business: VACUUM FULL, and what its backups keep
+        try:
+            with self._lock, self._connection() as connection:
+                cursor = connection.cursor()
+                cursor.execute("VACUUM")
+                blocked = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        except errors.StorageBusyError:
+            return False
+        return not blocked
+
     # -- schema -----------------------------------------------------------------------------------------------
 
     def _migrate(self) -> None:

@@ -7,6 +7,7 @@ MemoryWorthError
 │   ├── InvalidCreditError                 a credit rule gave weights that are no weights
 │   ├── InvalidVectorError                 NaN or infinite
 │   ├── DimensionMismatchError             a vector of another dimension than those stored
+│   ├── InvalidTransitionError             a change that a memory's status does not allow
 │   └── NamespaceError                     a namespace that is malformed or cannot be resolved
 ├── MemoryNotFoundError (KeyError)         no memory by that id
 ├── UnknownRunError (KeyError)             no episode or alias by that id
@@ -80,6 +81,24 @@ class DimensionMismatchError(InvalidInputError):
 
 class NamespaceError(InvalidInputError):
     """A namespace that is malformed, or whose placeholders the run does not fill."""
+
+
+class InvalidTransitionError(InvalidInputError):
+    """A change that the table of statuses does not have.
+
+    Attributes:
+        kind: The change that was asked for.
+        memory_id: Of which memory.
+        status: What the memory is.
+    """
+
+    def __init__(self, kind: str, memory_id: str, status: str, remedy: str) -> None:
+        super().__init__(
+            f"cannot {kind} memory {memory_id!r}: it is {status}; {remedy}", value=memory_id
+        )
+        self.kind = kind
+        self.memory_id = memory_id
+        self.status = status
 
 
 class _NotFoundError(MemoryWorthError, KeyError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any
@@ -24,7 +25,8 @@ def evaluator(
 
     A LangChain string evaluator is given texts: `prediction`, and `input` and `reference` if it wants them. A runnable
     is invoked with `{"inputs": ..., "outputs": ..., "memories": [texts]}`, and `reference` if there is one. A function
-    is called as those of openevals and agentevals are, with `inputs`, `outputs`, `reference_outputs` and `context`.
+    is called as those of openevals and agentevals are, with what it takes of `inputs`, `outputs`, `reference_outputs`
+    and `context`, the texts of the memories.
 
     Args:
         judge: The evaluator.
@@ -76,10 +78,11 @@ def scores_of(answer: Any, metric: str | None = None) -> Judgement:
         single = answer["score"] if isinstance(answer, Mapping) else answer
         score: Judgement = getattr(single, "score", single)
         return score
-    known: Judgement = {key: value for key, value in named.items() if _is_score(value)}
-    if metric is not None:
-        return known.get(metric)
-    return known or None
+    known = {key: value for key, value in named.items() if _is_score(value)}
+    if metric is None:
+        return known or None
+    wanted: Judgement = known.get(metric)
+    return wanted
 
 
 def _ask(judge: Any, run: Run, reference: Any) -> Any:
@@ -97,7 +100,25 @@ def _ask(judge: Any, run: Run, reference: Any) -> Any:
         if reference is not None:
             asked["reference"] = reference
         return judge.invoke(asked, {"callbacks": []})
-    return judge(inputs=run.inputs, outputs=run.outputs, reference_outputs=reference, context=texts)
+    given = {
+        "inputs": run.inputs,
+        "outputs": run.outputs,
+        "reference_outputs": reference,
+        "context": texts,
+    }
+    return judge(**{name: given[name] for name in _taken(judge, given)})
+
+
+def _taken(judge: Callable[..., Any], given: Mapping[str, Any]) -> list[str]:
+    """Those arguments that a function names; with `**kwargs`, `context` too, or all if it names none.
+
+    Not simply all: openevals' JSON match takes `**kwargs` and fails if `inputs` is among them.
+    """
+    parameters = inspect.signature(judge).parameters
+    named = [name for name in given if name in parameters]
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return named
+    return [*named, *({"context"} - set(named))] if named else list(given)
 
 
 def _is_score(value: Any) -> bool:

@@ -107,10 +107,9 @@ class ExternalMemories:
 
     def held_back(self, prefix: str = "") -> int:
         """How many memories are held back at most whose ids start with a text, some maybe not there any more."""
-        count = 0
         with self.governor.losses.guard("which memories are held back"):
-            count = self.governor.held_back(prefix, self.namespace)
-        return count
+            return self.governor.held_back(prefix, self.namespace)
+        return 0
 
     def choose(
         self, candidates: Sequence[Candidate], k: int, caller: Caller, *, offset: int = 0
@@ -125,30 +124,31 @@ class ExternalMemories:
             caller: Who asks.
             offset: How many to leave out, as previous pages had them.
         """
-        held = frozenset[int]()
+        held: dict[int, bool] = {}
         with self.governor.losses.guard("which memories are held back"):
             held = self._held(candidates)
         order = [Choice(i, 0) for i in range(len(candidates)) if i not in held]
         if held and caller.episode is not None and draw(self.governor.policy, caller.episode.id):
             worst = order[k - 1].place if len(order) >= k else len(candidates)
-            best = min(held)
+            best = min((p for p, explored in held.items() if explored), default=worst)
             if best < worst:
                 probation = Choice(best, 0, Arm.PROBATION, self.governor.policy.exploration)
                 order.insert(min(k - 1, len(order)), probation)
         page = order[offset : offset + k]
         return [c._replace(rank=offset + i) for i, c in enumerate(page)]
 
-    def _held(self, candidates: Sequence[Candidate]) -> frozenset[int]:
+    def _held(self, candidates: Sequence[Candidate]) -> dict[int, bool]:
+        """Places of what is held back, and whether it may be shown on probation."""
         versions = self.governor.versions([c.id for c in candidates], self.namespace)
-        held = set()
+        held: dict[int, bool] = {}
         for place, candidate in enumerate(candidates):
             known = versions.get(candidate.id, ())
             digest = self._digest(candidate.content) if known else ""
             own = next((v for v in known if v.live and not v.external), None)
             version = own or next((v for v in known if v.external and v.text == digest), None)
             if version is not None and version.held:
-                held.add(place)
-        return frozenset(held)
+                held[place] = version.explored
+        return held
 
     def shown(
         self, candidates: Sequence[Candidate], choices: Sequence[Choice], caller: Caller

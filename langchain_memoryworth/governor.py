@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -137,6 +138,8 @@ class Governor:
         metadatas: Sequence[Mapping[str, Any]],
         ids: Sequence[str | None],
         namespace: Namespace | None = None,
+        *,
+        ttl: timedelta | None = None,
     ) -> list[str]:
         """Store memories, or update those with the same ids.
 
@@ -146,6 +149,7 @@ class Governor:
             metadatas: n mappings that JSON can hold.
             ids: n ids; None means a hash of namespace and text, so that a duplicate does not split its evidence.
             namespace: None means the store's own.
+            ttl: How long they live from now; None means as long as `Policy.ttl` says.
 
         Returns:
             The n ids.
@@ -164,10 +168,13 @@ class Governor:
         given = [
             content_id(namespace, t) if i is None else i for i, t in zip(ids, texts, strict=True)
         ]
-        new = [NewMemory(*row) for row in zip(given, texts, metadatas, matrix, strict=True)]
+        now = self._clock()
+        end = _end(now, ttl)
+        new = [NewMemory(*row, end) for row in zip(given, texts, metadatas, matrix, strict=True)]
         with self._database.write() as session:
             self._settings.check_embedding(session, self.embedding_name, matrix.shape[1])
-            self._memories.add(session, namespace, new, self._clock())
+            rule = self._settings.policy(session).quarantine
+            self._memories.add(session, namespace, new, now, rule)
         return given
 
     def retire(self, ids: Sequence[str] | None, namespace: Namespace | None = None) -> int:
@@ -179,7 +186,7 @@ class Governor:
     def get(self, ids: Sequence[str], namespace: Namespace | None = None) -> dict[str, Memory]:
         """Memories by id; unknown ids are left out."""
         self._refresh()
-        return self._memories.get(self._in(namespace), _listed(ids), self.policy)
+        return self._memories.get(self._in(namespace), _listed(ids), self.policy, self._clock())
 
     def memory(self, memory_id: str, namespace: Namespace | None = None) -> Memory:
         """One memory.
@@ -188,14 +195,14 @@ class Governor:
             MemoryNotFoundError: If there is none by that id.
         """
         self._refresh()
-        return self._memories.one(self._in(namespace), memory_id, self.policy)
+        return self._memories.one(self._in(namespace), memory_id, self.policy, self._clock())
 
     def memories(
         self, status: Status | None = None, namespace: Namespace | None = None
     ) -> list[Memory]:
         """All memories, or those of one status, oldest first."""
         self._refresh()
-        return self._memories.all(self._in(namespace), status, self.policy)
+        return self._memories.all(self._in(namespace), status, self.policy, self._clock())
 
     def _in(self, namespace: Namespace | None) -> Namespace:
         return self.namespace if namespace is None else namespace
@@ -261,7 +268,9 @@ class Governor:
         held = self._recall.held_back(space, asked, self.policy, chosen, self._clock())
         with self._database.read() as session:
             texts = self._memories.texts(session, [s.seq for s in (*chosen, *held)])
-        known = self._memories.get(namespace, [t.id for t in texts.values()], self.policy)
+        known = self._memories.get(
+            namespace, [t.id for t in texts.values()], self.policy, self._clock()
+        )
         return SearchExplanation(
             tuple(_hits(chosen, texts)),
             tuple(
@@ -273,6 +282,9 @@ class Governor:
 
     def _held_back(self, hit: Hit, memory: Memory) -> HeldBack:
         e = memory.evidence
+        if memory.status is Status.QUARANTINED:
+            reason = f"quarantined: {e.retrievals} of the outcomes that release it"
+            return HeldBack(hit.id, hit.text, hit.similarity, hit.score, e, reason)
         reason = (
             f"suppressed: worth {e.worth:.2f} over {e.effective_size:g} retrievals, "
             f"below theta_low {self.policy.theta_low:g}"
@@ -320,6 +332,8 @@ class Governor:
             with self.losses.guard("what a run retrieved"):
                 with self._database.write() as session:
                     texts = self._memories.texts(session, seqs)
+                    # What was erased since the search is neither shown nor written down.
+                    exposures = [e for e in exposures if e.seq in texts]
                     self._expose(session, episode, exposures, root)
                 if entry is not None:
                     self.runs.searched(entry, run_id, [t.id for t in texts.values()])
@@ -462,12 +476,15 @@ class Governor:
         judgement: bool | float | Outcome | Mapping[str, bool | float | Outcome | None] | None,
         *,
         source: str,
+        source_id: str = "",
     ) -> None:
         """Write down what an outcome function says: an outcome, or one for each metric; None means not known."""
         by_metric = judgement if isinstance(judgement, Mapping) else {"": judgement}
         for metric, outcome in by_metric.items():
             if outcome is not None:
-                self.record_outcome(run_id, outcome, source=source, metric=metric)
+                self.record_outcome(
+                    run_id, outcome, source=source, source_id=source_id, metric=metric
+                )
 
     def shown_documents(self, episode_id: str) -> list[Document]:
         """What an episode has in front of the model, in the order in which it was first shown."""
@@ -488,6 +505,20 @@ class Governor:
         """
         self._ready()
         return self._ledger.episode(str(run_id))
+
+    def said_by(self, source: str, since: datetime | None) -> list[tuple[str, OutcomeKey]]:
+        """The outcomes in force of one source, of episodes that began at or after a time: episode id and key."""
+        self._ready()
+        return self._ledger.said_by(source, float("-inf") if since is None else since.timestamp())
+
+    def run_ids(self) -> list[str]:
+        """Every id by which `record_outcome` finds an episode."""
+        self._ready()
+        return self._ledger.run_ids()
+
+    def now(self) -> datetime:
+        """The time of this store's clock."""
+        return datetime.fromtimestamp(self._clock(), UTC)
 
     def pending(self, limit: int) -> list[EpisodeRecord]:
         """Runs that still wait for an outcome, oldest first."""
@@ -531,6 +562,8 @@ class Governor:
             memories=sum(by_status.values()),
             suppressed=by_status.get(Status.SUPPRESSED, 0),
             pinned=by_status.get(Status.PINNED, 0),
+            quarantined=by_status.get(Status.QUARANTINED, 0),
+            deprecated=by_status.get(Status.DEPRECATED, 0),
             episodes=episodes,
             pending=pending,
             expired=expired,
@@ -574,6 +607,14 @@ def unit_rows(vectors: ArrayLike) -> NDArray[np.float32]:
     # In float64: the square of 1e-30 or 1e30 is no float32.
     lengths = np.sqrt(np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64))[:, None]
     return np.asarray(matrix / np.where(lengths > 0, lengths, 1.0), dtype=np.float32)
+
+
+def _end(now: float, ttl: timedelta | None) -> float | None:
+    if ttl is None:
+        return None
+    if not isinstance(ttl, timedelta) or ttl <= timedelta(0):
+        raise InvalidInputError(f"ttl={ttl!r}; give a timedelta longer than 0", value=ttl)
+    return now + ttl.total_seconds()
 
 
 def content_id(namespace: Namespace, text: str) -> str:

@@ -289,6 +289,20 @@ class Ledger:
         with self._database.read() as session:
             return [_episode(r) for r in session.rows(_OPEN, since=since, limit=limit)]
 
+    def said_by(self, source: str, since: float) -> list[tuple[str, OutcomeKey]]:
+        """The outcomes in force of one source: the id of the episode, if that began at or after a time, and the key."""
+        with self._database.read() as session:
+            rows = session.rows(_SAID_BY, source=source, since=since)
+        newest = {
+            (id_, OutcomeKey(source, sid, metric)): reward for id_, sid, metric, reward in rows
+        }
+        return [said for said, reward in newest.items() if reward is not None]
+
+    def run_ids(self) -> list[str]:
+        """Every id and alias of every episode, oldest first."""
+        with self._database.read() as session:
+            return [str(id_) for (id_,) in session.rows(_RUN_IDS)]
+
     def counts(self, pending_since: float) -> tuple[int, int, int]:
         """How many episodes there are, how many are pending, how many expired."""
         with self._database.read() as session:
@@ -470,6 +484,14 @@ _EXPOSURES = Statement(
 _OUTCOMES = Statement(
     "SELECT source, source_id, metric, reward, used, at FROM outcomes "
     "WHERE eid = :eid ORDER BY number"
+)
+_SAID_BY = Statement(
+    "SELECT e.id, o.source_id, o.metric, o.reward FROM outcomes o JOIN episodes e ON e.eid = o.eid "
+    "WHERE o.source = :source AND e.started_at >= :since ORDER BY o.number"
+)
+_RUN_IDS = Statement(
+    "SELECT id FROM (SELECT id, eid FROM episodes UNION ALL SELECT alias, eid FROM aliases) AS named "
+    "ORDER BY eid"
 )
 _CREDIT = Statement(
     "UPDATE exposures SET weight = :weight, positive = :positive, size = :size, epoch = :epoch "

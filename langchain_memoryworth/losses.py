@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 logger = logging.getLogger("langchain_memoryworth")
 
@@ -47,11 +45,26 @@ class Losses:
                 exc_info=error,
             )
 
-    @contextmanager
-    def guard(self, step: str) -> Iterator[None]:
+    def guard(self, step: str) -> _Guard:
         """Turn any exception inside into a counted failure."""
-        try:
-            yield
+        return _Guard(self, step)
+
+
+class _Guard:
+    """Not made with `contextmanager`, which costs as much as what most events have to do."""
+
+    __slots__ = ("_losses", "_step")
+
+    def __init__(self, losses: Losses, step: str) -> None:
+        self._losses = losses
+        self._step = step
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         # Whatever it is, the user's run is worth more than our record of it.
-        except Exception as error:  # noqa: BLE001
-            self.failed(step, error)
+        if not isinstance(error, Exception):
+            return False
+        self._losses.failed(self._step, error)
+        return True

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_memoryworth import standing
+from langchain_memoryworth import standing, statuses
 from langchain_memoryworth.database import Database, Session, Statement
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
-from langchain_memoryworth.policy import Policy
+from langchain_memoryworth.evidence import Evidence
+from langchain_memoryworth.policy import Policy, Quarantine
 from langchain_memoryworth.records import Memory, Namespace, Status, namespace_key
 
 
@@ -34,12 +35,17 @@ class Text(NamedTuple):
 
 
 class NewMemory(NamedTuple):
-    """A memory to be stored; the vector is float32 of shape (d,) and unit length."""
+    """A memory to be stored; the vector is float32 of shape (d,) and unit length.
+
+    Attributes:
+        expires_at: Unix time after which it is not returned any more.
+    """
 
     id: str
     text: str
     metadata: Mapping[str, Any]
     vector: NDArray[np.float32]
+    expires_at: float | None = None
 
 
 class Version(NamedTuple):
@@ -47,6 +53,7 @@ class Version(NamedTuple):
 
     Attributes:
         external: Its text and vector are elsewhere; `text` is a digest.
+        explored: It may still be shown on probation.
     """
 
     seq: int
@@ -55,6 +62,7 @@ class Version(NamedTuple):
     live: bool
     external: bool
     held: bool
+    explored: bool
 
 
 class Change(NamedTuple):
@@ -74,16 +82,22 @@ class Feed:
         seqs: Numbers of the memories, int64.
         vectors: float32, shape (n, d).
         held: True where the memory is suppressed.
-        live: False where it was deleted or replaced.
+        waiting: True where it is in quarantine.
+        live: False where it was deleted, replaced or deprecated.
         added_at: Unix time in seconds, float64.
+        expires_at: Likewise, by the memory's own time to live; infinite where it has none.
+        written_at: Likewise, when it was last stored.
         counters: positive, negative, size, squared as in `Evidence`, int64, shape (4, n).
     """
 
     seqs: NDArray[np.int64]
     vectors: NDArray[np.float32]
     held: NDArray[np.bool_]
+    waiting: NDArray[np.bool_]
     live: NDArray[np.bool_]
     added_at: NDArray[np.float64]
+    expires_at: NDArray[np.float64]
+    written_at: NDArray[np.float64]
     counters: NDArray[np.int64]
 
 
@@ -112,12 +126,17 @@ class Memories:
     # -- writing ----------------------------------------------------------------------------------------------
 
     def add(
-        self, session: Session, namespace: Namespace, new: Sequence[NewMemory], now: float
+        self,
+        session: Session,
+        namespace: Namespace,
+        new: Sequence[NewMemory],
+        now: float,
+        quarantine: Quarantine | None = None,
     ) -> None:
         """Insert or update; evidence stays with the text.
 
         The same text under the same id keeps its evidence, another text starts fresh, and a text that comes back
-        finds the evidence that it had.
+        finds the evidence that it had. A new text of an untrusted source starts in quarantine.
         """
         last = {m.id: m for m in new}  # an id given twice means its last text
         documents = {m.id: document(m.metadata, m.id) for m in last.values()}
@@ -138,8 +157,16 @@ class Memories:
             else:
                 (update if same is live else revive).append((same.seq, m))
         self._retire(session, retire, now)
-        self._rewrite(session, revive + update, documents)
-        self._insert(session, ns, insert, documents, now)
+        self._rewrite(session, revive + update, documents, now)
+        first = self._insert(session, ns, insert, documents, now)
+        for seq, m in enumerate(insert, first):
+            if quarantine is not None and not quarantine.trusts(m.metadata):
+                start = standing.Standing(seq, Status.ACTIVE, 0, Evidence(), Evidence())
+                reason = f"{quarantine.key} {m.metadata.get(quarantine.key)!r} is not trusted"
+                kind = statuses.automatic(Status.ACTIVE, Status.QUARANTINED)
+                standing.move(
+                    session, start, Status.QUARANTINED, kind, "policy", reason, now
+                )
 
     def retire(self, namespace: Namespace, ids: Sequence[str] | None, now: float) -> int:
         """Take memories out of service; their evidence is kept for a return. None means all."""
@@ -173,12 +200,19 @@ class Memories:
         session: Session,
         rows: Sequence[tuple[int, NewMemory]],
         documents: Mapping[str, str],
+        now: float,
     ) -> None:
         if rows:
             session.run_many(
                 _REWRITE,
                 [
-                    {"seq": seq, "metadata": documents[m.id], "vector": m.vector.tobytes()}
+                    {
+                        "seq": seq,
+                        "metadata": documents[m.id],
+                        "vector": m.vector.tobytes(),
+                        "now": now,
+                        "expires_at": m.expires_at,
+                    }
                     for seq, m in rows
                 ],
             )
@@ -191,10 +225,11 @@ class Memories:
         new: Sequence[NewMemory],
         documents: Mapping[str, str],
         now: float,
-    ) -> None:
-        if not new:
-            return
+    ) -> int:
+        """Store new texts; returns the number of the first."""
         first = session.number(_LAST_SEQ) + 1
+        if not new:
+            return first
         session.run_many(
             _INSERT,
             [
@@ -206,44 +241,58 @@ class Memories:
                     "metadata": documents[m.id],
                     "vector": m.vector.tobytes(),
                     "now": now,
+                    "expires_at": m.expires_at,
                 }
                 for seq, m in enumerate(new, first)
             ],
         )
         session.run_many(_INSERT_EVIDENCE, [{"seq": first + i} for i in range(len(new))])
         standing.changed(session, "memories", first, first + len(new) - 1)
+        return first
 
     # -- reading ----------------------------------------------------------------------------------------------
 
     def texts(self, session: Session, seqs: Sequence[int]) -> dict[int, Text]:
-        """Texts by number, retired ones too."""
+        """Texts by number, retired ones too, but none that was erased."""
         rows = standing.select_in(session, _TEXTS, seqs)
         return {seq: Text(id_, text, json.loads(doc)) for seq, id_, text, doc in rows}
 
-    def get(self, namespace: Namespace, ids: Sequence[str], policy: Policy) -> dict[str, Memory]:
-        """Live memories by id; unknown ids are left out."""
+    def get(
+        self, namespace: Namespace, ids: Sequence[str], policy: Policy, now: float
+    ) -> dict[str, Memory]:
+        """Live memories by id; unknown ids and those past their time are left out."""
         with self._database.read() as session:
             rows = standing.select_in(
-                session, _GET, list(dict.fromkeys(ids)), namespace=namespace_key(namespace)
+                session,
+                _GET,
+                list(dict.fromkeys(ids)),
+                namespace=namespace_key(namespace),
+                now=now,
+                born=born_after(policy, namespace, now),
             )
         return {r[0]: _memory(r, namespace, policy) for r in rows}
 
-    def one(self, namespace: Namespace, memory_id: str, policy: Policy) -> Memory:
+    def one(self, namespace: Namespace, memory_id: str, policy: Policy, now: float) -> Memory:
         """One live memory.
 
         Raises:
             MemoryNotFoundError: If there is none by that id.
         """
-        found = self.get(namespace, [memory_id], policy)
+        found = self.get(namespace, [memory_id], policy, now)
         if not found:
             raise MemoryNotFoundError.of(namespace, [memory_id])
         return found[memory_id]
 
-    def all(self, namespace: Namespace, status: Status | None, policy: Policy) -> list[Memory]:
+    def all(
+        self, namespace: Namespace, status: Status | None, policy: Policy, now: float
+    ) -> list[Memory]:
         """Live memories of one status, or of any, oldest first."""
         wanted = None if status is None else status.value
+        born = born_after(policy, namespace, now)
         with self._database.read() as session:
-            rows = session.rows(_ALL, namespace=namespace_key(namespace), status=wanted)
+            rows = session.rows(
+                _ALL, namespace=namespace_key(namespace), status=wanted, now=now, born=born
+            )
         return [_memory(r, namespace, policy) for r in rows]
 
     def locate(self, session: Session, ids: Sequence[str], prefer: Namespace) -> dict[str, int]:
@@ -272,8 +321,9 @@ class Memories:
             session, _STANDS, list(dict.fromkeys(ids)), namespace=namespace_key(namespace)
         )
         for seq, id_, text, retired_at, size, status in rows:
-            held = status == Status.SUPPRESSED.value
-            version = Version(seq, id_, text, retired_at is None, not size, held)
+            stands = Status(status)
+            held, explored = stands not in statuses.SERVED, stands in statuses.EXPLORED
+            version = Version(seq, id_, text, retired_at is None, not size, held, explored)
             found.setdefault(id_, []).append(version)
         return found
 
@@ -350,15 +400,28 @@ def as_feed(rows: Sequence[Any], dimension: int) -> Feed:
 
 def _feed(rows: Sequence[Any], dimension: int) -> Feed:
     n = len(rows)
-    columns: list[Any] = list(zip(*rows, strict=True)) or [()] * 10
+    columns: list[Any] = list(zip(*rows, strict=True)) or [()] * 12
+    stands = columns[4]
     return Feed(
         seqs=np.array(columns[0], dtype=np.int64),
         vectors=np.frombuffer(b"".join(columns[1]), dtype=np.float32).reshape(n, dimension),
         added_at=np.array(columns[2], dtype=np.float64),
-        live=np.array([r is None for r in columns[3]], dtype=np.bool_),
-        held=np.array([s == Status.SUPPRESSED.value for s in columns[4]], dtype=np.bool_),
+        live=np.array(
+            [r is None and s not in _OUT for r, s in zip(columns[3], stands, strict=True)],
+            dtype=np.bool_,
+        ),
+        held=np.array([s == Status.SUPPRESSED.value for s in stands], dtype=np.bool_),
+        waiting=np.array([s == Status.QUARANTINED.value for s in stands], dtype=np.bool_),
         counters=np.array(columns[5:9], dtype=np.int64).reshape(4, n),
+        expires_at=np.array([np.inf if e is None else e for e in columns[9]], dtype=np.float64),
+        written_at=np.array(columns[10], dtype=np.float64),
     )
+
+
+def born_after(policy: Policy, namespace: Namespace, now: float) -> float:
+    """Unix time before which a memory of a namespace must have been stored to be past its time."""
+    life = policy.life(namespace)
+    return float("-inf") if life is None else now - life.total_seconds()
 
 
 def _memory(row: Any, namespace: Namespace, policy: Policy) -> Memory:
@@ -375,6 +438,7 @@ def _memory(row: Any, namespace: Namespace, policy: Policy) -> Memory:
     )
 
 
+_OUT = frozenset({Status.DEPRECATED.value, Status.ERASED.value})
 _VERSIONS = (
     "SELECT seq, id, text, retired_at FROM memories WHERE namespace = :namespace AND id IN :values"
 )
@@ -385,7 +449,8 @@ _STANDS = (
 # From the few that are held back to their memories; SQLite keeps the order of a CROSS JOIN.
 _HELD_BACK = Statement(
     "SELECT COUNT(*) FROM evidence e CROSS JOIN memories m "
-    "WHERE e.status = 'suppressed' AND m.seq = e.seq AND m.namespace = :namespace "
+    "WHERE e.status <> 'active' AND e.status <> 'pinned' "
+    "AND m.seq = e.seq AND m.namespace = :namespace "
     "AND SUBSTR(m.id, 1, :length) = :prefix"
 )
 _LIVE_BY_ID = (
@@ -397,19 +462,22 @@ _LIVE_SEQS = Statement(
 _LOCATE = "SELECT id, namespace, seq FROM memories WHERE retired_at IS NULL AND id IN :values"
 _RETIRE = Statement("UPDATE memories SET retired_at = :now WHERE seq = :seq")
 _REWRITE = Statement(
-    "UPDATE memories SET metadata = :metadata, vector = :vector, retired_at = NULL WHERE seq = :seq"
+    "UPDATE memories SET metadata = :metadata, vector = :vector, retired_at = NULL, "
+    "written_at = :now, expires_at = :expires_at WHERE seq = :seq"
 )
 _LAST_SEQ = Statement("SELECT MAX(seq) FROM memories")
 _INSERT = Statement(
-    "INSERT INTO memories (seq, namespace, id, text, metadata, vector, added_at) "
-    "VALUES (:seq, :namespace, :id, :text, :metadata, :vector, :now)"
+    "INSERT INTO memories "
+    "(seq, namespace, id, text, metadata, vector, added_at, written_at, expires_at) "
+    "VALUES (:seq, :namespace, :id, :text, :metadata, :vector, :now, :now, :expires_at)"
 )
 _INSERT_EVIDENCE = Statement("INSERT INTO evidence (seq) VALUES (:seq)")
-_TEXTS = "SELECT seq, id, text, metadata FROM memories WHERE seq IN :values"
+_TEXTS = "SELECT seq, id, text, metadata FROM memories WHERE namespace <> '' AND seq IN :values"
 _WHOLE = (
     f"SELECT m.id, m.text, m.metadata, m.added_at, {standing.STANDING_COLUMNS} "
     "FROM memories m JOIN evidence e ON e.seq = m.seq "
-    "WHERE m.namespace = :namespace AND m.retired_at IS NULL"
+    "WHERE m.namespace = :namespace AND m.retired_at IS NULL "
+    "AND (m.expires_at IS NULL OR m.expires_at > :now) AND m.written_at > :born"
 )
 _GET = _WHOLE + " AND m.id IN :values"
 _ALL = Statement(
@@ -417,7 +485,8 @@ _ALL = Statement(
 )
 _FEED = (
     "SELECT m.seq, m.vector, m.added_at, m.retired_at, e.status, e.positive, e.negative, e.size, "
-    "e.squared, m.namespace FROM memories m JOIN evidence e ON e.seq = m.seq "
+    "e.squared, m.expires_at, m.written_at, m.namespace "
+    "FROM memories m JOIN evidence e ON e.seq = m.seq "
     "WHERE LENGTH(m.vector) > 0 AND "  # external memories have none
 )
 _FEED_ALL = Statement(_FEED + "m.namespace = :namespace AND m.retired_at IS NULL ORDER BY m.seq")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal, Self
 
@@ -20,10 +20,39 @@ from pydantic import (
 from langchain_memoryworth.credit import CreditFunction, CreditName, Shown, settle
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.evidence import UNIT, Evidence, effective_size, worth
-from langchain_memoryworth.records import Status, Verdict
+from langchain_memoryworth.records import Namespace, Status, Verdict
+from langchain_memoryworth.statuses import AUTOMATIC
 
 Rank = tuple[float, float, float]
 """Weights of (similarity, worth, recency) in the ranking."""
+
+class Quarantine(BaseModel):
+    """Which new memories wait in quarantine, and what releases them.
+
+    In quarantine a memory is shown at most at the exploration rate, whatever its rank. So without exploration only a person
+    releases it.
+
+    Examples:
+        >>> rule = Quarantine(trusted=("crm",))
+        >>> rule.trusts({"source": "crm"}), rule.trusts({"source": "web"}), rule.trusts({})
+        (True, False, False)
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    trusted: tuple[str, ...] = ()
+    """Values of the metadata `key` that are served at once."""
+    key: str = "source"
+    """The metadata key that says where a memory comes from."""
+    outcomes: int = Field(default=3, ge=1)
+    """Settled episodes with the memory in front of the model that release it, at a worth that is not LOW."""
+    sources: int = Field(default=1, ge=1)
+    """Distinct sources of outcomes among those episodes: one voice, however loud, does not count as several."""
+
+    def trusts(self, metadata: Mapping[str, Any]) -> bool:
+        """Whether a memory with this metadata is served at once."""
+        return metadata.get(self.key) in self.trusted
+
 
 TOLERANCE = 5e-7
 """How far a worth may be beyond a threshold and still count as on it: thirds in fixed point are off by 1e-10, and 4
@@ -79,6 +108,11 @@ class Policy(BaseModel):
     """Whose outcome is in force when several speak of one episode, first wins; others come after, newest first."""
     metric: str = ""
     """The metric that drives worth, where outcomes have one; those without a name always do. Others are only kept."""
+    quarantine: Quarantine | None = None
+    """Which new memories wait until outcomes speak for them; None means that none does."""
+    ttl: tuple[tuple[Namespace, timedelta], ...] = ()
+    """Time to live of a namespace and those below it, counted from when a memory was last stored; the longest name that
+    fits counts. May be given as a mapping. Checked on every read."""
     pending_age: timedelta = timedelta(days=30)
     """Age at which a run without an outcome is no longer counted as pending; it never becomes a failure."""
     seed: int = 0
@@ -112,6 +146,21 @@ class Policy(BaseModel):
                 f"rank weights must be finite, not negative and not all 0, got {value}"
             )
         return value
+
+    @field_validator("ttl", mode="before")
+    @classmethod
+    def _pairs(cls, value: Any) -> Any:
+        return tuple(value.items()) if isinstance(value, Mapping) else value
+
+    @field_validator("ttl")
+    @classmethod
+    def _positive_lives(
+        cls, value: tuple[tuple[Namespace, timedelta], ...]
+    ) -> tuple[tuple[Namespace, timedelta], ...]:
+        for namespace, life in value:
+            if life <= timedelta(0):
+                raise ValueError(f"ttl of {namespace} must be longer than 0, got {life}")
+        return tuple(sorted(dict(value).items()))
 
     @field_validator("recency_half_life", "credit_half_life", "pending_age")
     @classmethod
@@ -192,13 +241,34 @@ class Policy(BaseModel):
             default=Verdict.MIXED.value,
         )
 
-    def next_status(self, status: Status, evidence: Evidence) -> Status:
+    def life(self, namespace: Namespace) -> timedelta | None:
+        """How long memories of a namespace live by its rule; None means for ever.
+
+        Examples:
+            >>> policy = Policy(ttl={("acme",): timedelta(days=30), ("acme", "chat"): timedelta(days=1)})
+            >>> policy.life(("acme", "chat", "ada")).days, policy.life(("acme",)).days, policy.life(("acme-corp",))
+            (1, 30, None)
+        """
+        fitting = [(n, life) for n, life in self.ttl if namespace[: len(n)] == n]
+        return max(fitting, key=lambda pair: len(pair[0]))[1] if fitting else None
+
+    def enough(self, evidence: Evidence) -> bool:
+        """Whether evidence may release a memory from quarantine, if it comes from enough sources."""
+        rule = self.quarantine
+        back = min(self.theta_low + self.hysteresis, 1.0) - TOLERANCE
+        return rule is None or (evidence.retrievals >= rule.outcomes and evidence.worth >= back)
+
+    def next_status(self, status: Status, evidence: Evidence, *, sources: int = 0) -> Status:
         """The status that follows from the evidence since the last restore.
 
-        A pin stays. An UNCERTAIN memory is never suppressed. A suppressed one comes back above the hysteresis.
+        A person's word stays. An UNCERTAIN memory is never suppressed. A suppressed one comes back above the hysteresis, one
+        in quarantine with enough outcomes of enough sources.
         """
-        if status is Status.PINNED:
+        if status not in AUTOMATIC:
             return status
+        if status is Status.QUARANTINED:
+            released = self.quarantine is None or sources >= self.quarantine.sources
+            return Status.ACTIVE if released and self.enough(evidence) else status
         verdict = self.verdict(evidence) if self.suppress else Verdict.UNCERTAIN
         if status is Status.ACTIVE:
             return Status.SUPPRESSED if verdict is Verdict.LOW else status

@@ -35,6 +35,9 @@ class Status(StrEnum):
     ACTIVE = "active"
     SUPPRESSED = "suppressed"
     PINNED = "pinned"
+    QUARANTINED = "quarantined"
+    DEPRECATED = "deprecated"
+    ERASED = "erased"
 
 
 class Arm(StrEnum):
@@ -205,6 +208,30 @@ class EpisodeRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Action:
+    """One decision about a memory, or a change of the policy: who, when, why, and the evidence at that moment.
+
+    Attributes:
+        number: By which it can be taken back.
+        memory_id: None where it is about no memory.
+        before: The status before; None if the action changed none.
+        after: The status that it led to.
+        undoes: Number of the action that this one takes back.
+    """
+
+    number: int
+    kind: str
+    actor: str
+    reason: str
+    at: datetime
+    memory_id: str | None = None
+    evidence: Evidence | None = None
+    before: Status | None = None
+    after: Status | None = None
+    undoes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Health:
     """Whether recording works, and what was lost.
 
@@ -212,6 +239,8 @@ class Health:
         memories: Live memories in the store, all namespaces.
         suppressed: Those held back at present.
         pinned: Those that can never be held back.
+        quarantined: Those of untrusted sources that wait for outcomes.
+        deprecated: Those that a person took out of service.
         episodes: Runs in the ledger.
         pending: Runs without an outcome, younger than the policy's `pending_age`.
         expired: Runs without an outcome that are older.
@@ -228,6 +257,8 @@ class Health:
     episodes: int
     pending: int
     expired: int
+    quarantined: int = 0
+    deprecated: int = 0
     unattributed: int = 0
     reused: int = 0
     abandoned: int = 0

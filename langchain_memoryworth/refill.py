@@ -20,12 +20,12 @@ class Ask(NamedTuple):
     """What a source is asked for.
 
     Attributes:
-        count: How many documents; None means as many as it gives by itself.
+        number: How many documents; None means as many as it gives by itself.
         had: How many it gave the last time.
         without: Its ids of documents that it gave before and is to leave out.
     """
 
-    count: int | None
+    number: int | None
     had: int = 0
     without: frozenset[Any] = frozenset()
 
@@ -97,7 +97,7 @@ class VectorSource:
         return self._answer(ask, arguments, scored)
 
     def _call(self, ask: Ask) -> tuple[int, dict[str, Any]]:
-        arguments, count = self._arguments, ask.count or 1
+        arguments, count = self._arguments, ask.number or 1
         if ask.without and self._reading.without is not None:
             arguments = self._reading.without(self._store, ask.without, arguments)
         if self._reading.looks_at is not None and arguments.get("filter") is not None:
@@ -115,9 +115,9 @@ class VectorSource:
             Found(document, self._reading.id_of(document), self._similarity(score))
             for document, score in scored
         ]
-        exhausted = len(found) < (ask.count or 1)
+        exhausted = len(found) < (ask.number or 1)
         if exhausted and self._reading.looks_at is not None and arguments.get("filter") is not None:
-            looked_at, size = self._reading.looks_at(self._store, ask.count or 1, arguments)
+            looked_at, size = self._reading.looks_at(self._store, ask.number or 1, arguments)
             exhausted = looked_at >= size
         return Answer(found, exhausted, selective=self._reading.without is not None)
 
@@ -146,7 +146,7 @@ class RetrieverSource:
         return self._answer(ask, await retriever.ainvoke(query, {"callbacks": callbacks}))
 
     def _for(self, ask: Ask) -> BaseRetriever:
-        retriever, count = self._retriever, ask.count
+        retriever, count = self._retriever, ask.number
         fields = type(retriever).model_fields
         if count is None:
             return retriever
@@ -202,7 +202,7 @@ class Refill:
         if answer.selective and None not in own_ids:
             return Ask(max(missing, self.k), without=own_ids)
         had = len(answer.found)
-        return Ask(2 * max(ask.count or 0, had), had=had)
+        return Ask(2 * max(ask.number or 0, had), had=had)
 
     def _take(self, answer: Answer) -> bool:
         """Add what is new; True if the floor was reached, below which everything else is too."""

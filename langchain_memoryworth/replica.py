@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import threading
 from collections.abc import Sequence
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from langchain_memoryworth.database import Database
 from langchain_memoryworth.evidence import UNIT
 from langchain_memoryworth.index import TERMS, Kind, VectorIndex
-from langchain_memoryworth.memories import Feed, Memories, as_feed
+from langchain_memoryworth.memories import Change, Feed, Memories, as_feed
 from langchain_memoryworth.policy import Policy, Rank
 from langchain_memoryworth.records import Namespace, namespace_key
 
@@ -22,24 +23,32 @@ _MAX_HALF_LIVES = 64.0
 class Space:
     """One namespace in memory: its index, and the sums that the pool average needs."""
 
-    def __init__(self, dimension: int, kind: Kind, policy: Policy, now: float) -> None:
+    def __init__(
+        self, namespace: Namespace, dimension: int, kind: Kind, policy: Policy, now: float
+    ) -> None:
         self.index = VectorIndex(dimension, kind)
         self.policy = policy
         self._loaded_at = now
+        self._now = now
+        self._life = policy.life(namespace)
+        self._ends: dict[int, float] = {}
+        self._queue: list[tuple[float, int]] = []
         self._hits: dict[int, tuple[int, int]] = {}
         self._pool = (0, 0)
 
     def apply(self, feed: Feed) -> None:
         """Take rows over, whatever the index held of them before."""
-        live = feed.live
+        ends = self._ends_of(feed)
+        live = feed.live & (ends > self._now)
         positive, negative = feed.counters[0], feed.counters[1]
         self.index.apply(
             feed.seqs[~live],
             feed.seqs[live],
             feed.vectors[live],
             self._terms(feed)[live],
-            feed.held[live] & self.policy.suppress,
+            (feed.held[live] & self.policy.suppress) | feed.waiting[live],
         )
+        self._note_ends(feed.seqs[live], ends[live])
         if self.policy.uncertain == "pool":
             hits, total = self._pool
             for seq, alive, p, n in zip(
@@ -49,6 +58,31 @@ class Space:
                 self._hits[seq] = now = (p, p + n) if alive else (0, 0)
                 hits, total = hits + now[0] - before[0], total + now[1] - before[1]
             self._pool = hits, total  # at once: searches read it without a lock
+
+    def _ends_of(self, feed: Feed) -> NDArray[np.float64]:
+        if self._life is None:
+            return feed.expires_at
+        return np.minimum(feed.expires_at, feed.written_at + self._life.total_seconds())
+
+    def _note_ends(self, seqs: NDArray[np.int64], ends: NDArray[np.float64]) -> None:
+        for seq, end in zip(seqs.tolist(), ends.tolist(), strict=True):
+            if end < np.inf:
+                if self._ends.get(seq) != end:
+                    self._ends[seq] = end
+                    heapq.heappush(self._queue, (end, seq))
+            else:
+                self._ends.pop(seq, None)
+
+    def expire(self, now: float) -> None:
+        """Take out what is past its time; as every search begins with it, nothing else has to sweep."""
+        self._now, due = now, []
+        while self._queue and self._queue[0][0] <= now:
+            end, seq = heapq.heappop(self._queue)
+            if self._ends.get(seq) == end:  # not if it was stored anew meanwhile
+                del self._ends[seq]
+                due.append(seq)
+        if due:
+            self.index.remove(np.array(due, dtype=np.int64))
 
     def _terms(self, feed: Feed) -> NDArray[np.float64]:
         terms = np.zeros((len(feed.seqs), TERMS))
@@ -103,10 +137,18 @@ class Replica:
                 return False
             changes = self._memories.changes(session, self._cursor)
             if self._spaces:
+                self._erase(changes)
                 touched = self._memories.touched(session, changes)
                 self._apply(self._memories.feed_some(session, touched))
             self._cursor = changes[-1].revision
         return any(c.kind == "policy" for c in changes)
+
+    def _erase(self, changes: Sequence[Change]) -> None:
+        # A row that is only hidden would keep its vector in memory: what held an erased one is loaded anew.
+        gone = {s for c in changes if c.kind == "erase" for s in range(c.low, c.high + 1)}
+        for namespace, space in list(self._spaces.items()):
+            if any(s in space.index for s in gone):
+                del self._spaces[namespace]
 
     def _apply(self, rows: dict[str, list[Sequence[object]]]) -> None:
         for ns, some in rows.items():
@@ -121,12 +163,13 @@ class Replica:
             space = self._spaces.get(namespace)
             # Another thread may have loaded it under the policy before this one.
             if space is None or space.policy is not policy or space.outdated(now):
-                space = Space(dimension, self._kind, policy, now)
+                space = Space(namespace, dimension, self._kind, policy, now)
                 with self._database.read() as session:
                     # What was committed since the cursor is seen here and applied again later: the same rows.
                     space.apply(self._memories.feed(session, namespace, dimension))
                 self._spaces[namespace] = space
                 self._keys[namespace_key(namespace)] = namespace
+            space.expire(now)
             return space
 
     def forget(self) -> None:

@@ -55,6 +55,9 @@ memories = Table(
     Column("metadata", Text, nullable=False),
     Column("vector", LargeBinary, nullable=False),
     Column("added_at", Double, nullable=False),
+    # When it was last stored, which is what a time to live counts from, and an end of its own, if it has one.
+    Column("written_at", Double, nullable=False),
+    Column("expires_at", Double),
     Column("retired_at", Double),
     Index("memories_id", "id", "namespace"),
     Index("memories_namespace", "namespace"),
@@ -79,10 +82,10 @@ evidence = Table(
     *(_counter(f"base_{n}") for n in ("positive", "negative", "size", "squared", "retrievals")),
     # Few memories are held back, and a search elsewhere has to know how many.
     Index(
-        "evidence_suppressed",
+        "evidence_held",
         "seq",
-        sqlite_where=text("status = 'suppressed'"),
-        postgresql_where=text("status = 'suppressed'"),
+        sqlite_where=text("status <> 'active' AND status <> 'pinned'"),
+        postgresql_where=text("status <> 'active' AND status <> 'pinned'"),
     ),
 )
 
@@ -170,6 +173,11 @@ actions = Table(
     Column("reason", Text, nullable=False),
     Column("at", Double, nullable=False),
     Column("evidence", Text),
+    # A change of status: from and to, the restore count before it, and the action that it takes back.
+    Column("status_before", String),
+    Column("status_after", String),
+    Column("epoch", Integer),
+    Column("undoes", BigInteger),
     Index("actions_seq", "seq"),
 )
 

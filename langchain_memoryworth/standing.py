@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
+from langchain_memoryworth import statuses
 from langchain_memoryworth.database import Session, Statement
 from langchain_memoryworth.evidence import Evidence
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Status
 
-ChangeKind = Literal["memories", "episode", "policy"]
+ChangeKind = Literal["memories", "episode", "policy", "erase"]
 PolicyOf = Callable[[Session], Policy]
 """The policy in force, asked inside the transaction that judges by it: another process may just have set another."""
 CHUNK = 500
@@ -126,35 +127,55 @@ def follow(
     now: float,
 ) -> bool:
     """Set the status that the policy gives to this evidence; True if it changed."""
-    status = policy.next_status(standing.status, recent)
+    sources = 0
+    if standing.status is Status.QUARANTINED and policy.enough(recent):  # asked last: it reads much
+        sources = session.number(_SOURCES, seq=standing.seq, epoch=standing.epoch)
+    status = policy.next_status(standing.status, recent, sources=sources)
     if status is standing.status:
         return False
-    suppressed = status is Status.SUPPRESSED
     reason = (
         f"worth {recent.worth:.3f} over {recent.effective_size:g} retrievals, "
         f"theta_low {policy.theta_low:g}, v_min {policy.v_min:g}"
     )
-    set_status(session, standing.seq, status)
-    note(
-        session,
-        "suppress" if suppressed else "reinstate",
-        "policy",
-        reason,
-        now,
-        seq=standing.seq,
-        evidence=evidence,
-    )
+    kind = statuses.automatic(standing.status, status)
+    judged = replace(standing, evidence=evidence)
+    move(session, judged, status, kind, "policy", reason, now)
     return True
 
 
-def set_status(session: Session, seq: int, status: Status) -> None:
-    """Write a status, nothing else."""
-    session.run(_SET_STATUS, {"seq": seq, "status": status.value})
+def move(
+    session: Session,
+    standing: Standing,
+    status: Status,
+    kind: str,
+    actor: str,
+    reason: str,
+    now: float,
+    *,
+    undoes: int | None = None,
+) -> None:
+    """Change a status, and write down who did it, when, why, and on what evidence."""
+    session.run(_SET_STATUS, {"seq": standing.seq, "status": status.value})
+    note(
+        session,
+        kind,
+        actor,
+        reason,
+        now,
+        standing=standing,
+        after=status,
+        undoes=undoes,
+    )
 
 
 def rebase(session: Session, seq: int) -> None:
     """Take the counters as they stand for the baseline: only what comes later can suppress."""
     session.run(_REBASE, {"seq": seq})
+
+
+def set_baseline(session: Session, seq: int, epoch: int, baseline: Evidence) -> None:
+    """Write another baseline and the restore count that it belongs to."""
+    session.run(_SET_BASELINE, {**_addends(seq, baseline), "epoch": epoch})
 
 
 def note(
@@ -164,20 +185,24 @@ def note(
     reason: str,
     now: float,
     *,
-    seq: int | None = None,
-    evidence: Evidence | None = None,
+    standing: Standing | None = None,
+    after: Status | None = None,
+    undoes: int | None = None,
 ) -> None:
-    """Append to the record of governance actions."""
-    document = None if evidence is None else json.dumps(asdict(evidence))
+    """Append to the record of governance actions; `standing` is what stood before it."""
     session.run(
         _NOTE,
         {
-            "seq": seq,
+            "seq": None if standing is None else standing.seq,
             "kind": kind,
             "actor": actor,
             "reason": reason,
             "at": now,
-            "evidence": document,
+            "evidence": None if standing is None else json.dumps(asdict(standing.evidence)),
+            "before": None if standing is None else standing.status.value,
+            "after": None if after is None else after.value,
+            "epoch": None if standing is None else standing.epoch,
+            "undoes": undoes,
         },
     )
 
@@ -217,8 +242,21 @@ _REBASE = Statement(
     + ", ".join(f"base_{n} = {n}" for n in _COUNTERS)
     + " WHERE seq = :seq"
 )
+_SET_BASELINE = Statement(
+    "UPDATE evidence SET epoch = :epoch, "
+    + ", ".join(f"base_{n} = :{n}" for n in _COUNTERS)
+    + " WHERE seq = :seq"
+)
 _NOTE = Statement(
-    "INSERT INTO actions (seq, kind, actor, reason, at, evidence) "
-    "VALUES (:seq, :kind, :actor, :reason, :at, :evidence)"
+    "INSERT INTO actions (seq, kind, actor, reason, at, evidence, status_before, status_after, "
+    "epoch, undoes) VALUES (:seq, :kind, :actor, :reason, :at, :evidence, :before, :after, "
+    ":epoch, :undoes)"
+)
+# Who has spoken of a memory since its last restore: the newest word of each key, unless it was withdrawn.
+_SOURCES = Statement(
+    "SELECT COUNT(DISTINCT o.source) FROM exposures x JOIN outcomes o ON o.eid = x.eid "
+    "WHERE x.seq = :seq AND x.size > 0 AND x.epoch >= :epoch AND o.reward IS NOT NULL "
+    "AND NOT EXISTS (SELECT 1 FROM outcomes n WHERE n.eid = o.eid AND n.source = o.source "
+    "AND n.source_id = o.source_id AND n.metric = o.metric AND n.number > o.number)"
 )
 _CHANGED = Statement("INSERT INTO changes (kind, low, high) VALUES (:kind, :low, :high)")

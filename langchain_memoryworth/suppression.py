@@ -17,7 +17,8 @@ from pydantic import BeforeValidator, ConfigDict
 
 from langchain_memoryworth.governor import Governor, governor_of
 from langchain_memoryworth.namespaces import checked, resolved
-from langchain_memoryworth.records import Namespace, Status
+from langchain_memoryworth.records import Namespace
+from langchain_memoryworth.statuses import SERVED
 
 
 class SuppressionFilter(BaseDocumentCompressor, Runnable[Sequence[Document], list[Document]]):
@@ -40,7 +41,7 @@ class SuppressionFilter(BaseDocumentCompressor, Runnable[Sequence[Document], lis
     """What runs of it are called; `Runnable` declares it without a default."""
 
     def __init__(self, store: Any, **fields: Any) -> None:
-        super().__init__(store=store, **fields)
+        super().__init__(**{"store": store, **fields})
 
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
@@ -78,7 +79,7 @@ class SuppressionFilter(BaseDocumentCompressor, Runnable[Sequence[Document], lis
         with losses.guard("the suppression filter"):
             namespace = None if self.namespace is None else resolved(self.namespace)
             known = self.store.get([d.id for d in documents if d.id is not None], namespace)
-            held = {i for i, m in known.items() if m.status is Status.SUPPRESSED}
+            held = {i for i, m in known.items() if m.status not in SERVED}
             if held:
                 documents = [d for d in documents if d.id not in held]
                 self._forget(held, run_id)

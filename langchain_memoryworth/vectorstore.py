@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from functools import partial
 from typing import Any, Self
 
 from langchain_core.documents import Document
@@ -102,6 +104,7 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
         *,
         ids: list[str] | None = None,
         namespace: Sequence[str] | str | None = None,
+        ttl: timedelta | None = None,
         **kwargs: Any,
     ) -> list[str]:
         """Store texts; a text that is there under its id keeps its evidence.
@@ -111,6 +114,7 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
             metadatas: One mapping per text.
             ids: One id per text; missing ones are a hash of namespace and text.
             namespace: None means the store's own.
+            ttl: How long they live from now; storing them again begins anew. None means as long as `Policy.ttl` says.
             **kwargs: Not used.
 
         Returns:
@@ -121,7 +125,7 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
             return []
         _same_length(texts, metadatas, ids)
         vectors = self.embeddings.embed_documents(texts)
-        return self._add(texts, vectors, metadatas, ids, namespace)
+        return self._add(texts, vectors, metadatas, ids, namespace, ttl)
 
     async def aadd_texts(
         self,
@@ -130,6 +134,7 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
         *,
         ids: list[str] | None = None,
         namespace: Sequence[str] | str | None = None,
+        ttl: timedelta | None = None,
         **kwargs: Any,
     ) -> list[str]:
         """`add_texts` that awaits the embedding."""
@@ -138,7 +143,8 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
             return []
         _same_length(texts, metadatas, ids)
         vectors = await self.embeddings.aembed_documents(texts)
-        return await run_in_executor(None, self._add, texts, vectors, metadatas, ids, namespace)
+        add = partial(self._add, texts, vectors, metadatas, ids, namespace, ttl)
+        return await run_in_executor(None, add)
 
     def add_embeddings(
         self,
@@ -147,12 +153,13 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
         *,
         ids: list[str] | None = None,
         namespace: Sequence[str] | str | None = None,
+        ttl: timedelta | None = None,
     ) -> list[str]:
         """`add_texts` with vectors that are there already: pairs of text and vector."""
         pairs = list(text_embeddings)
         texts = _strings(t for t, _ in pairs)
         _same_length(texts, metadatas, ids)
-        return self._add(texts, [v for _, v in pairs], metadatas, ids, namespace)
+        return self._add(texts, [v for _, v in pairs], metadatas, ids, namespace, ttl)
 
     aadd_embeddings = awaitable(add_embeddings)
 
@@ -163,6 +170,7 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
         metadatas: list[dict[str, Any]] | None,
         ids: Sequence[str | None] | None,
         namespace: Sequence[str] | str | None,
+        ttl: timedelta | None,
     ) -> list[str]:
         return self.governor.add(
             texts,
@@ -170,6 +178,7 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
             metadatas or [{}] * len(texts),
             [None if i is None else str(i) for i in ids or [None] * len(texts)],
             self._namespace(namespace),
+            ttl=ttl,
         )
 
     def delete(

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from langchain_memoryworth import MemoryWorthStore
 from tests.fakes import Clock, HashedWords
+from tests.postgres import new_database, postgres_server
 
 # The same examples every time; `HYPOTHESIS_PROFILE=soak` looks for new ones, and longer.
 settings.register_profile(
@@ -77,3 +79,16 @@ def make_store(embedding: HashedWords, clock: Clock) -> Iterator[StoreMaker]:
 def store(make_store: StoreMaker, url: str) -> MemoryWorthStore:
     """An empty store, once in memory and once on a file."""
     return make_store(url)
+
+
+@pytest.fixture(scope="session")
+def _postgres() -> Iterator[str]:
+    # Not below pytest's own folder: the path of a socket has no more than 107 characters.
+    with TemporaryDirectory(prefix="mw-") as folder, postgres_server(Path(folder)) as url:
+        yield url
+
+
+@pytest.fixture
+def postgres(_postgres: str) -> str:
+    """The URL of an empty Postgres database with pgvector at hand."""
+    return new_database(_postgres)

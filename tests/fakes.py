@@ -152,23 +152,11 @@ def fold_of_ledger(store: MemoryWorthStore) -> dict[int, tuple[int, ...]]:
     ):
         exposures[eid].append(row)
     for eid, said in outcomes.items():
-        newest: dict[tuple[str, str], tuple[int, Any, Any]] = {}
-        for number, (source, source_id, reward, used) in enumerate(said):
-            newest[source, source_id] = (number, reward, used)
-        standing = sorted(
-            (
-                sources.index(source) if source in sources else len(sources),
-                -number,
-                reward,
-                used,
-            )
-            for (source, _), (number, reward, used) in newest.items()
-            if reward is not None
-        )
+        standing = _in_force(said, sources)
         if not standing:
             continue
-        _, _, reward, _ = standing[0]
-        named = next((json.loads(u) for *_, u in standing if u is not None), None)
+        reward = standing[0][0]
+        named = next((json.loads(u) for _, u in standing if u is not None), None)
         rows = exposures[eid]
         if named is None and any(r[4] is not None for r in rows):
             named = [r[1] for r in rows if r[4]]
@@ -187,6 +175,21 @@ def fold_of_ledger(store: MemoryWorthStore) -> dict[int, tuple[int, ...]]:
     return {s: tuple(t) for s, t in totals.items()}
 
 
+def _in_force(said: list[Any], sources: tuple[str, ...]) -> list[tuple[float, str | None]]:
+    """Reward and use of the newest outcome of each key, the one that decides first."""
+    newest = {(source, source_id): n for n, (source, source_id, _, _) in enumerate(said)}
+    keys = sorted(
+        newest,
+        key=lambda key: (
+            sources.index(key[0]) if key[0] in sources else len(sources),
+            -newest[key],
+        ),
+    )
+    return [
+        (said[newest[k]][2], said[newest[k]][3]) for k in keys if said[newest[k]][2] is not None
+    ]
+
+
 def _addend(weight: int, positive: int, size: int) -> tuple[int, ...]:
     squared = (2 * weight * weight + 2**32) // 2**33  # the nearest whole number, halves upwards
     return positive, weight - positive, size, squared, 1
@@ -195,9 +198,7 @@ def _addend(weight: int, positive: int, size: int) -> tuple[int, ...]:
 def assert_exact(store: MemoryWorthStore) -> None:
     """Every counter and every baseline is the sum of the credits, to the last bit."""
     assert counters(store) == fold_of_credits(store)
-    per_episode = query(
-        store, "SELECT eid, SUM(weight) FROM exposures WHERE size > 0 GROUP BY eid"
-    )
+    per_episode = query(store, "SELECT eid, SUM(weight) FROM exposures WHERE size > 0 GROUP BY eid")
     assert all(total == 2**32 for _, total in per_episode)
 
 
@@ -212,7 +213,9 @@ def live(store: MemoryWorthStore, namespace: str = "[]") -> list[Row]:
         namespace=namespace,
     )
     return [
-        Row(r[0], r[1], np.frombuffer(r[2], np.float32).astype(np.float64), r[3], r[4], tuple(r[5:]))
+        Row(
+            r[0], r[1], np.frombuffer(r[2], np.float32).astype(np.float64), r[3], r[4], tuple(r[5:])
+        )
         for r in rows
     ]
 
@@ -246,9 +249,10 @@ def brute(
     floor: float | None = None,
     namespace: str = "[]",
     held: bool = False,
+    policy: Policy | None = None,
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Scores and similarities of everything that may be served (or is held back), from the database alone."""
-    policy = store.policy
+    policy = store.policy if policy is None else policy
     rows = live(store, namespace)
     hits = sum(r.counters[0] for r in rows)
     total = sum(r.counters[0] + r.counters[1] for r in rows)

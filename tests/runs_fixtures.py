@@ -15,7 +15,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolCall
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.retrievers import BaseRetriever
 
-from langchain_memoryworth import MemoryWorthStore
+from langchain_memoryworth import MemoryWorthCallbackHandler, MemoryWorthStore, Run
 from langchain_memoryworth.errors import StorageReadOnlyError
 
 WORDS = ("apple", "bread", "cedar", "delta", "ember", "flint", "grape", "hazel")
@@ -132,3 +132,47 @@ def threads_of_database(store: MemoryWorthStore) -> Iterator[set[int]]:
         patch.object(database, "read", watched(database.read)),
     ):
         yield seen
+
+
+class Judge:
+    """Says success to whatever it is asked about, and remembers it."""
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+
+    def __call__(self, run: Run) -> bool:
+        self.runs.append(run)
+        return True
+
+
+class Life:
+    """A store of words, a handler that calls every run a success, and the runs that it was asked about."""
+
+    def __init__(self, store: MemoryWorthStore) -> None:
+        self.store = filled(store)
+        self.judge = Judge()
+        self.handler = MemoryWorthCallbackHandler(store, self.judge)
+        self.retriever = store.as_retriever(k=1)
+        self.config: Any = {"callbacks": [self.handler]}
+
+    @property
+    def rewards(self) -> list[float | None]:
+        self.store.governor.outbox.drain()
+        return list(rewards(self.store).values())
+
+    def is_unknown(self, *words: str) -> None:
+        """There is one episode, with these memories, of which nothing is known."""
+        assert self.rewards == [None]
+        assert self.judge.runs == []
+        [episode] = self.store.pending()
+        assert shown(self.store, episode.id) == set(words)
+        assert credits_of(self.store) == {}
+        assert self.store.health().ok
+
+    def is_success(self, *words: str) -> None:
+        """There is one episode, with these memories, that succeeded; each was credited once."""
+        assert self.rewards == [1.0]
+        assert len(self.judge.runs) == 1
+        assert credits_of(self.store) == dict.fromkeys(words, 1)
+        assert self.store.health().ok
+        assert self.store.health().unattributed == 0

@@ -174,7 +174,9 @@ def test_threads_under_a_policy_that_changes(make_store: StoreMaker, file_url: s
     def change() -> None:
         try:
             for n in range(25):
-                policy = Policy(rank=(0.5, 0.5), uncertain="worth" if n % 2 else "prior", v_min=n % 4)  # type: ignore[arg-type]
+                policy = Policy(
+                    rank=(0.5, 0.5), uncertain="worth" if n % 2 else "prior", v_min=n % 4
+                )  # type: ignore[arg-type]
                 make_store(file_url, policy=policy).close()
         finally:
             done.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from datetime import timedelta
@@ -27,6 +28,7 @@ from langchain_memoryworth.credit import (
 from langchain_memoryworth.errors import InvalidCreditError, InvalidOutcomeError
 from langchain_memoryworth.evidence import UNIT, Evidence
 
+
 def short(value: object) -> str:
     return repr(value)[:40]
 
@@ -42,8 +44,8 @@ def shown(*similarities: float | None, ages: Sequence[timedelta] | None = None) 
     ]
 
 
-def weights(credits: Sequence[Credit]) -> list[float]:
-    return [c.weight / UNIT for c in credits]
+def weights(shares: Sequence[Credit]) -> list[float]:
+    return [c.weight / UNIT for c in shares]
 
 
 similarities = st.lists(
@@ -118,12 +120,16 @@ def test_outcomes_that_cannot_be_meant(outcome: Any) -> None:
     assert isinstance(error.value, ValueError)
 
 
-@pytest.mark.parametrize(("y", "success"), [(1, True), (-1, False), (1.0, True), (np.int8(-1), False)])
+@pytest.mark.parametrize(
+    ("y", "success"), [(1, True), (-1, False), (1.0, True), (np.int8(-1), False)]
+)
 def test_signed_outcome_is_the_papers_y(y: float, success: bool) -> None:
     assert signed_outcome(y) is success
 
 
-@pytest.mark.parametrize("y", [0, 2, 0.5, True, False, "1", "+1", None, math.nan, np.array([1])], ids=repr)
+@pytest.mark.parametrize(
+    "y", [0, 2, 0.5, True, False, "1", "+1", None, math.nan, np.array([1])], ids=repr
+)
 def test_signed_outcome_takes_nothing_else(y: Any) -> None:
     with pytest.raises(InvalidOutcomeError) as error:
         signed_outcome(y)
@@ -135,10 +141,10 @@ def test_signed_outcome_takes_nothing_else(y: Any) -> None:
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 10, 99, 100, 101, 1000])
 def test_uniform_is_one_over_k(k: int) -> None:
-    credits = settle(shown(*[0.5] * k), 1.0)
-    assert sum(c.weight for c in credits) == UNIT
-    assert max(c.weight for c in credits) - min(c.weight for c in credits) <= 1
-    assert all(c.size == UNIT for c in credits)
+    shares = settle(shown(*[0.5] * k), 1.0)
+    assert sum(c.weight for c in shares) == UNIT
+    assert max(c.weight for c in shares) - min(c.weight for c in shares) <= 1
+    assert all(c.size == UNIT for c in shares)
 
 
 def test_uniform_does_not_look_at_similarity() -> None:
@@ -212,7 +218,7 @@ def test_weights_sum_to_one_and_respect_the_floor(raw: list[float], w_min: float
     assert all(w >= floor * (1 - 1e-12) for w in got)
     # the floor keeps the order
     order = sorted(range(k), key=lambda i: raw[i])
-    assert all(got[a] <= got[b] for a, b in zip(order, order[1:], strict=False))
+    assert all(got[a] <= got[b] for a, b in itertools.pairwise(order))
 
 
 def test_more_memories_than_the_floor_has_room_for_are_uniform() -> None:
@@ -254,11 +260,13 @@ def test_the_largest_remainders_get_the_missing_units() -> None:
 
 
 @given(similarities, rewards, rules, st.floats(0, 1))
-def test_settlement_is_exact(sims: list[float | None], reward: float, rule: Any, w_min: float) -> None:
-    credits = settle(shown(*sims), reward, rule=rule, w_min=w_min, half_life=HALF_LIFE)
-    assert len(credits) == len(sims)
-    assert sum(c.weight for c in credits) == UNIT
-    for c in credits:
+def test_settlement_is_exact(
+    sims: list[float | None], reward: float, rule: Any, w_min: float
+) -> None:
+    shares = settle(shown(*sims), reward, rule=rule, w_min=w_min, half_life=HALF_LIFE)
+    assert len(shares) == len(sims)
+    assert sum(c.weight for c in shares) == UNIT
+    for c in shares:
         assert 0 <= c.positive <= c.weight
         assert 0 <= c.size <= UNIT
         assert abs(c.positive - c.weight * Fraction(reward)) <= Fraction(1, 2) + Fraction(1, 1000)
@@ -267,7 +275,7 @@ def test_settlement_is_exact(sims: list[float | None], reward: float, rule: Any,
         assert e - e == Evidence()
     # Definition 3.2: n = min(1, k w), one retrieval for a fair share
     k = len(sims)
-    for c in credits:
+    for c in shares:
         assert abs(c.size - min(UNIT, k * c.weight)) <= k + 1
 
 
@@ -280,7 +288,10 @@ def test_settlement_is_a_pure_function(sims: list[float | None], rule: Any) -> N
 def test_success_and_failure_are_mirror_images(sims: list[float | None], rule: Any) -> None:
     won, lost = settle(shown(*sims), 1.0, rule=rule), settle(shown(*sims), 0.0, rule=rule)
     for a, b in zip(won, lost, strict=True):
-        assert (a.evidence.positive, a.evidence.negative) == (b.evidence.negative, b.evidence.positive)
+        assert (a.evidence.positive, a.evidence.negative) == (
+            b.evidence.negative,
+            b.evidence.positive,
+        )
 
 
 def test_a_fraction_is_credited_as_a_fraction() -> None:

@@ -141,7 +141,7 @@ def test_sums_reverse_to_the_last_bit_in_any_order(rows: list[Evidence], random:
 def test_addition_is_by_field(a: Evidence, b: Evidence) -> None:
     assert (a + b) == (b + a)
     assert (a + b) - b == a
-    assert -(-a) == a
+    assert (-a) + a == Evidence()
     assert (a + b).retrievals == a.retrievals + b.retrievals
 
 

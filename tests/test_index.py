@@ -21,7 +21,9 @@ class Model:
     def __init__(self) -> None:
         self.rows: dict[int, tuple[np.ndarray, np.ndarray, bool]] = {}
 
-    def scores(self, query: np.ndarray, weights: np.ndarray, held: bool = False) -> dict[int, float]:
+    def scores(
+        self, query: np.ndarray, weights: np.ndarray, held: bool = False
+    ) -> dict[int, float]:
         return {
             seq: float(weights[0] * (vector @ query) + weights[1:] @ terms)
             for seq, (vector, terms, hidden) in self.rows.items()
@@ -87,7 +89,9 @@ def run(kind: Kind, operations: list[tuple[str, Any]], seed: int) -> None:
         else:
             vectors = unit(rng, n)
             index.upsert(seqs, vectors, terms, held)
-            for s, v, t, h in zip(chosen, vectors.astype(np.float64), terms, held.tolist(), strict=True):
+            for s, v, t, h in zip(
+                chosen, vectors.astype(np.float64), terms, held.tolist(), strict=True
+            ):
                 model.rows[s] = (v, t, h)
         assert len(index) == len(model.rows)
         assert index.held == sum(h for _, _, h in model.rows.values())
@@ -248,9 +252,7 @@ def test_searches_while_rows_are_added(kind: Kind) -> None:
 
     def add() -> None:
         for i in range(500, n):
-            index.upsert(
-                np.array([i]), vectors[i : i + 1], np.zeros((1, TERMS)), np.zeros(1, bool)
-            )
+            index.upsert(np.array([i]), vectors[i : i + 1], np.zeros((1, TERMS)), np.zeros(1, bool))
         done.set()
 
     def search(seed: int) -> None:

@@ -35,9 +35,7 @@ def shared(positive: int, negative: int, k: int) -> Evidence:
     """Evidence of whole episodes shared by k memories."""
     w = UNIT / k
     n = positive + negative
-    return Evidence(
-        round(positive * w), round(negative * w), n * UNIT, round(n * UNIT / k**2), n
-    )
+    return Evidence(round(positive * w), round(negative * w), n * UNIT, round(n * UNIT / k**2), n)
 
 
 # Weights of thirds are off by 2^-32 or so; the boundary holds within half a millionth.
@@ -66,9 +64,7 @@ def half(_: list[Shown]) -> list[float]:
         (0, 0, Verdict.UNCERTAIN),
     ],
 )
-def test_boundaries_are_those_of_the_paper(
-    positive: int, negative: int, verdict: Verdict
-) -> None:
+def test_boundaries_are_those_of_the_paper(positive: int, negative: int, verdict: Verdict) -> None:
     for policy in (Policy.paper(), Policy()):
         assert policy.verdict(evidence(positive, negative)) is verdict
         for k in (2, 3, 8, 100):
@@ -146,8 +142,7 @@ def test_exactly_one_verdict_holds(r: float, a: float, b: float, v: float, v_min
         "uncertain": v < v_min,
         "high": v >= v_min and r > policy.theta_high + TOLERANCE,
         "low": v >= v_min and r < policy.theta_low - TOLERANCE,
-        "mixed": v >= v_min
-        and policy.theta_low - TOLERANCE <= r <= policy.theta_high + TOLERANCE,
+        "mixed": v >= v_min and policy.theta_low - TOLERANCE <= r <= policy.theta_high + TOLERANCE,
     }
     assert [name for name, holds in conditions.items() if holds] == [verdict]
 

@@ -104,9 +104,9 @@ def test_a_store_is_needed() -> None:
 
 def test_the_threshold_is_a_relevance(memories: MemoryWorthStore, ask: Ask) -> None:
     memories.add_texts(["apple bread"], ids=["both"])
-    scored = dict(
-        (d.id, s) for d, s in memories.similarity_search_with_relevance_scores("apple", k=9)
-    )
+    scored = {
+        d.id: s for d, s in memories.similarity_search_with_relevance_scores("apple", k=9)
+    }
     between = (scored["both"] + scored["apple"]) / 2
     retriever = memories.as_retriever(
         search_type="similarity_score_threshold", search_kwargs={"score_threshold": between}
@@ -157,7 +157,7 @@ def test_a_namespace_is_filled_in_from_the_run(
 
 def test_a_namespace_is_filled_in_from_an_enclosing_run(users: MemoryWorthStore, ask: Ask) -> None:
     retriever = users.as_retriever(namespace=("users", "{user_id}"))
-    chain = RunnableLambda(lambda q: retriever.invoke(q)) | text
+    chain = RunnableLambda(retriever.invoke) | text
     for place in ("metadata", "configurable"):
         assert ask(chain, "apple", config={place: {"user_id": "bob"}}) == "apple of bob"
 
@@ -178,7 +178,7 @@ def test_users_do_not_see_each_other_under_concurrency(memories: MemoryWorthStor
     for name in names:
         memories.add_texts([f"apple of {name}"], ids=["apple"], namespace=("users", name))
     retriever = memories.as_retriever(namespace=("users", "{user_id}"))
-    chain = RunnableLambda(lambda q: retriever.invoke(q)) | text
+    chain = RunnableLambda(retriever.invoke) | text
     configs: list[Any] = [
         {("metadata", "configurable")[n % 2]: {"user_id": name}} for n, name in enumerate(names)
     ]
@@ -307,7 +307,7 @@ def test_an_episode_gathers_several_calls(memories: MemoryWorthStore, ask: Ask) 
     with memories.episode(thread_id="t") as episode:
         ask(retriever, "apple")
         memories.similarity_search("bread", k=1)
-        ask(RunnableLambda(lambda q: retriever.invoke(q)), "cedar")
+        ask(RunnableLambda(retriever.invoke), "cedar")
     assert shown(memories, episode.id) == {"apple", "bread", "cedar"}
     assert memories.run(episode.id).thread_id == "t"
     assert episode.record(True)

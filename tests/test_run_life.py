@@ -25,54 +25,9 @@ from langgraph.graph import END, START, StateGraph
 from langchain_memoryworth import (
     MemoryWorthCallbackHandler,
     MemoryWorthStore,
-    Run,
     exceptions_as_failure,
 )
-from tests.runs_fixtures import credits_of, filled, rewards, shown, text
-
-
-class Judge:
-    """Says success to whatever it is asked about, and remembers it."""
-
-    def __init__(self) -> None:
-        self.runs: list[Run] = []
-
-    def __call__(self, run: Run) -> bool:
-        self.runs.append(run)
-        return True
-
-
-class Life:
-    """A store of words, a handler that calls every run a success, and the runs that it was asked about."""
-
-    def __init__(self, store: MemoryWorthStore) -> None:
-        self.store = filled(store)
-        self.judge = Judge()
-        self.handler = MemoryWorthCallbackHandler(store, self.judge)
-        self.retriever = store.as_retriever(k=1)
-        self.config: Any = {"callbacks": [self.handler]}
-
-    @property
-    def rewards(self) -> list[float | None]:
-        self.store.governor.outbox.drain()
-        return list(rewards(self.store).values())
-
-    def is_unknown(self, *words: str) -> None:
-        """There is one episode, with these memories, of which nothing is known."""
-        assert self.rewards == [None]
-        assert self.judge.runs == []
-        [episode] = self.store.pending()
-        assert shown(self.store, episode.id) == set(words)
-        assert credits_of(self.store) == {}
-        assert self.store.health().ok
-
-    def is_success(self, *words: str) -> None:
-        """There is one episode, with these memories, that succeeded; each was credited once."""
-        assert self.rewards == [1.0]
-        assert len(self.judge.runs) == 1
-        assert credits_of(self.store) == dict.fromkeys(words, 1)
-        assert self.store.health().ok
-        assert self.store.health().unattributed == 0
+from tests.runs_fixtures import Life, credits_of, text
 
 
 @pytest.fixture
@@ -81,8 +36,7 @@ def life(store: MemoryWorthStore) -> Life:
 
 
 def chunks(documents: Any) -> Iterator[str]:
-    for letter in text(documents):
-        yield letter
+    yield from text(documents)
 
 
 async def async_chunks(documents: AsyncIterator[Any]) -> AsyncIterator[str]:
@@ -121,7 +75,8 @@ def lcel(life: Life, kind: str) -> Runnable[str, Any]:
                 yield letter
 
         return RunnableLambda(sync_root, afunc=async_root)
-    return RunnableParallel(letters=life.retriever | RunnableLambda(chunks), query=str)
+    letters = life.retriever | RunnableGenerator(as_generator, async_chunks)
+    return RunnableParallel(letters=letters, again=letters)
 
 
 KINDS = ["generator last", "model last", "parser last", "one lambda", "parallel last"]

@@ -237,7 +237,9 @@ def test_a_new_vector_for_the_same_text_is_used(store: MemoryWorthStore) -> None
     assert ids_of(store.similarity_search_by_vector(basis(1), k=1)) == ["u"]
 
 
-@pytest.mark.parametrize("text", ["", " ", "a\x00b", "emoji 🎲", "line\nbreak", "x" * 100_000, "'; --"])
+@pytest.mark.parametrize(
+    "text", ["", " ", "a\x00b", "emoji 🎲", "line\nbreak", "x" * 100_000, "'; --"]
+)
 def test_any_text_comes_back_as_it_was(store: MemoryWorthStore, text: str) -> None:
     (id_,) = store.add_embeddings([(text, basis(0))], [{"k\x00": text}])
     (document,) = store.get_by_ids([id_])
@@ -316,7 +318,9 @@ def test_a_document_of_another_retriever_is_taken_from_the_stores_own_namespace(
     assert store.evidence("there", namespace="other").retrievals == 1
 
 
-def test_suppression_in_one_namespace_does_not_reach_another(make_store: StoreMaker, url: str) -> None:
+def test_suppression_in_one_namespace_does_not_reach_another(
+    make_store: StoreMaker, url: str
+) -> None:
     store = make_store(url, policy=EAGER)
     for namespace in ("a", "b"):
         store.add_texts(["text"], ids=["m"], namespace=namespace)
@@ -477,9 +481,7 @@ def test_the_ranking_is_that_of_brute_force(
         scores, similarities = brute(store, vector, rank, now=clock.now, floor=floor)
         episode_id = f"e{step}"
         with store.episode(episode_id):
-            hits = store.governor.recall_by_vector(
-                vector, 6, rank=rank, min_similarity=floor
-            )
+            hits = store.governor.recall_by_vector(vector, 6, rank=rank, min_similarity=floor)
         assert_is_top([h.id for h in hits], scores, 6)
         np.testing.assert_allclose([h.score for h in hits], [scores[h.id] for h in hits], atol=2e-6)
         np.testing.assert_allclose(
@@ -490,11 +492,15 @@ def test_the_ranking_is_that_of_brute_force(
             store.record_outcome(episode_id, float(share))
         clock.forward(days=0.2)
     assert store.suppressed()
-    assert {Verdict.UNCERTAIN, Verdict.LOW} < {m.verdict for m in map(store.memory, map(str, range(n)))}
+    assert {Verdict.UNCERTAIN, Verdict.LOW} < {
+        m.verdict for m in map(store.memory, map(str, range(n)))
+    }
     assert_exact(store)
 
 
-def test_recency_stays_exact_over_hundreds_of_half_lives(make_store: StoreMaker, clock: Clock) -> None:
+def test_recency_stays_exact_over_hundreds_of_half_lives(
+    make_store: StoreMaker, clock: Clock
+) -> None:
     policy = Policy(recency_half_life=timedelta(hours=1), exploration=0.0)
     store = make_store(policy=policy)
     for i in range(8):
@@ -1195,7 +1201,9 @@ def test_outcomes_are_judged_by_the_policy_in_force_and_not_by_that_of_yesterday
     old = make_store(file_url, policy=Policy(v_min=2, exploration=0.0))
     old.add_texts(["a", "b"], ids=["a", "b"])
     for i in range(3):
-        old.governor.expose_documents(EpisodeKey(f"run{i}"), [Document("", id="a"), Document("", id="b")])
+        old.governor.expose_documents(
+            EpisodeKey(f"run{i}"), [Document("", id="a"), Document("", id="b")]
+        )
     new = make_store(
         file_url, policy=Policy(v_min=50, exploration=0.0, sources=("judge",), w_min=0.2)
     )
@@ -1287,13 +1295,13 @@ def test_closing_is_final_and_twice_is_harmless(make_store: StoreMaker, url: str
         lambda: store.record_outcome("run", True),
         lambda: store.withdraw_outcome("run"),
         lambda: store.run("run"),
-        lambda: store.pending(),
+        store.pending,
         lambda: store.memory("m"),
-        lambda: store.suppressed(),
+        store.suppressed,
         lambda: store.restore("m"),
         lambda: store.pin("m"),
         lambda: store.unpin("m"),
-        lambda: store.health(),
+        store.health,
     ]
     for call in calls:
         with pytest.raises(StoreClosedError, match="closed"):
@@ -1310,7 +1318,9 @@ def test_a_store_from_texts(embedding: HashedWords) -> None:
         assert [d.metadata["n"] for d in store.get_by_ids(["2", "1"])] == [2, 1]
 
 
-def test_another_model_is_refused_and_a_name_settles_it(make_store: StoreMaker, file_url: str) -> None:
+def test_another_model_is_refused_and_a_name_settles_it(
+    make_store: StoreMaker, file_url: str
+) -> None:
     with make_store(file_url) as store:
         store.add_texts(["t"], ids=["m"])
     other = HashedWords(model_name="other-words")

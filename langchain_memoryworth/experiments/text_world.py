@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from langchain_memoryworth.errors import MemoryWorthError
-from langchain_memoryworth.evidence import Evidence
+from langchain_memoryworth.evidence import Evidence, worth
 from langchain_memoryworth.experiments.experiment import Floats
 from langchain_memoryworth.experiments.simulator import Counts, Flags
-from langchain_memoryworth.experiments.texts import Task, Texts, draw_tasks, load_texts
+from langchain_memoryworth.experiments.texts import SECOND, Task, Texts, draw_tasks, load_texts
 from langchain_memoryworth.policy import Policy
 
 if TYPE_CHECKING:
@@ -152,7 +152,47 @@ def simulate(seed: int, episodes: int) -> dict[str, ArrayLike]:
             f"success_{arm}": trace.success.mean(),
             f"pair_{arm}": pair(texts, given, trace),
         }
+    for name in ("minilm", "words"):
+        out[f"similarity_{name}"] = by_similarity(texts, embedding(name), name)
     return out
+
+
+def by_similarity(texts: Texts, embedding: Embeddings, name: str) -> list[float]:
+    """What would come of the pair after the shift if worth had no part in the ranking; exact.
+
+    Without it a question always gets the same memories, so that the shares of the questions are
+    those of the sets. The sets are the store's own.
+
+    Args:
+        texts: Memories and tasks.
+        embedding: Of both.
+        name: What the store calls it.
+
+    Returns:
+        Share of the tasks that only the specialist answers in which both are retrieved, share of
+        the specialist's retrievals with the hitchhiker, worth of both, success of all tasks.
+    """
+    from langchain_memoryworth.vectorstore import MemoryWorthStore
+
+    tasks = [task for task in texts.tasks if task.kind in SECOND]
+    number = {text: i for i, text in enumerate(texts.memories.values())}
+    with MemoryWorthStore(
+        "sqlite://", embedding, embedding_name=name, policy=Policy.paper()
+    ) as store:
+        store.add_texts(list(number))
+        found = [store.similarity_search(task.query, k=K) for task in tasks]
+    shown = [{number[d.page_content] for d in documents} for documents in found]
+    right = [answers(texts, task) for task in tasks]
+    kinds = [task.kind for task in tasks]
+    share = np.array([SECOND[kind] / kinds.count(kind) for kind in kinds])
+    _, specialist, hitchhiker, _ = texts.designated
+    success = np.array([bool(s & r) for s, r in zip(shown, right, strict=True)])
+    only = np.array([r == {specialist} for r in right])
+    has = [np.array([m in s for s in shown]) for m in (specialist, hitchhiker)]
+    both = has[0] & has[1]
+    worths = [worth(share @ (h & success), share @ (h & ~success)) for h in has]
+    together = [(share @ (w & both)) / max(share @ w, 1e-9) for w in (only, has[0])]
+    return [*together, *worths, float(share @ success)]
 
 
 def pair(texts: Texts, tasks: Sequence[Task], trace: Trace) -> list[int]:

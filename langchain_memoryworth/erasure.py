@@ -1,0 +1,142 @@
+"""Forgetting: text, vector, metadata and every mention of an id go; numbers that identify nobody stay.
+
+The row of a memory becomes a tombstone `erased:<number>`, so that the episodes it was in still add up: what the other
+memories got of an outcome does not change because a neighbour is forgotten.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from langchain_memoryworth import standing, statuses
+from langchain_memoryworth.database import Database, Session, Statement
+from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
+from langchain_memoryworth.records import Namespace, Status, namespace_key
+
+
+class Erasure:
+    """Erasing in the database. What is found and what is erased is one transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def ids(
+        self, namespace: Namespace, ids: Sequence[str], actor: str, reason: str, now: float
+    ) -> int:
+        """Erase memories by id, all versions of their texts; returns how many rows were erased.
+
+        Raises:
+            MemoryNotFoundError: If one of them is not there; then nothing is erased.
+        """
+        wanted = list(dict.fromkeys(ids))
+        with self._database.write() as session:
+            rows = standing.select_in(session, _BY_ID, wanted, namespace=namespace_key(namespace))
+            absent = set(wanted) - {id_ for _, id_ in rows}
+            if absent:
+                raise MemoryNotFoundError.of(namespace, sorted(absent))
+            return self._erase(session, [seq for seq, _ in rows], actor, reason, now)
+
+    def namespace(
+        self, namespace: Namespace, below: bool, actor: str, reason: str, now: float
+    ) -> int:
+        """Erase a namespace, and with `below` those under it."""
+        with self._database.write() as session:
+            keys = [str(key) for (key,) in session.rows(_NAMESPACES)]
+            length = len(namespace)
+            fitting = [
+                key
+                for key in keys
+                if tuple(json.loads(key)[: length if below else None]) == namespace
+            ]
+            rows = standing.select_in(session, _BY_NAMESPACE, fitting)
+            return self._erase(session, [seq for (seq,) in rows], actor, reason, now)
+
+    def subject(self, subject: Mapping[str, Any], actor: str, reason: str, now: float) -> int:
+        """Erase what has this metadata, in every namespace: each key has the value, or a list that holds it.
+
+        Raises:
+            InvalidInputError: If the subject is empty, which everything would be of.
+        """
+        if not subject:
+            raise InvalidInputError("the subject is empty; give metadata such as {'user': 'ada'}")
+        with self._database.write() as session:
+            seqs = [
+                seq
+                for seq, document in session.rows(_METADATA)
+                if _is_of(json.loads(document), subject)
+            ]
+            return self._erase(session, seqs, actor, reason, now)
+
+    def _erase(
+        self, session: Session, seqs: Sequence[int], actor: str, reason: str, now: float
+    ) -> int:
+        found = standing.read(session, sorted(seqs))
+        self._forget_uses(session, list(found))
+        for seq, s in found.items():
+            statuses.check("erase", s.status, f"number {seq}")
+            for statement in _FORGET:
+                session.run(statement, {"seq": seq, "id": tombstone(seq), "now": now})
+            standing.move(session, s, Status.ERASED, "erase", actor, reason, now)
+            standing.changed(session, "erase", seq)
+        return len(found)
+
+    def _forget_uses(self, session: Session, seqs: Sequence[int]) -> None:
+        """Put tombstones into the lists of used ids, so that credit by use still finds the same shares."""
+        rows = standing.select_in(session, _EPISODES_OF, seqs)
+        eids = sorted({eid for (eid,) in rows})
+        present: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for eid, seq, id_ in standing.select_in(session, _IDS_IN, eids):
+            present[eid][id_].append(seq)
+        gone = set(seqs)
+        for number, eid, document in standing.select_in(session, _USES, eids):
+            used = {i: present[eid][i] for i in json.loads(document)}
+            after = {i for i, at in used.items() if not at or set(at) - gone}
+            after |= {tombstone(s) for at in used.values() for s in at if s in gone}
+            session.run(_REWRITE_USE, {"number": number, "used": json.dumps(sorted(after))})
+
+
+def tombstone(seq: int) -> str:
+    """What an erased memory is called where a row of the ledger needs a name.
+
+    Examples:
+        >>> tombstone(7)
+        'erased:7'
+    """
+    return f"erased:{seq}"
+
+
+def _is_of(metadata: Mapping[str, Any], subject: Mapping[str, Any]) -> bool:
+    return all(
+        key in metadata
+        and (metadata[key] == value or (isinstance(metadata[key], list) and value in metadata[key]))
+        for key, value in subject.items()
+    )
+
+
+_BY_ID = "SELECT seq, id FROM memories WHERE namespace = :namespace AND id IN :values"
+_NAMESPACES = Statement("SELECT DISTINCT namespace FROM memories WHERE namespace <> ''")
+_BY_NAMESPACE = "SELECT seq FROM memories WHERE namespace IN :values"
+_METADATA = Statement("SELECT seq, metadata FROM memories WHERE namespace <> ''")
+_EPISODES_OF = "SELECT DISTINCT eid FROM exposures WHERE seq IN :values"
+_IDS_IN = (
+    "SELECT x.eid, x.seq, m.id FROM exposures x JOIN memories m ON m.seq = x.seq "
+    "WHERE x.eid IN :values"
+)
+_USES = "SELECT number, eid, used FROM outcomes WHERE used IS NOT NULL AND eid IN :values"
+_REWRITE_USE = Statement("UPDATE outcomes SET used = :used WHERE number = :number")
+_FORGET = (
+    Statement(
+        "UPDATE memories SET namespace = '', id = :id, text = '', metadata = '{}', "
+        "vector = CAST('' AS BLOB), retired_at = COALESCE(retired_at, :now), expires_at = NULL "
+        "WHERE seq = :seq"
+    ),
+    Statement("UPDATE exposures SET context = NULL WHERE seq = :seq"),
+    # Who decided and why is text of people; what was decided, and on what counts, stays.
+    Statement(
+        "UPDATE actions SET reason = '', actor = CASE WHEN actor = 'policy' THEN actor ELSE '' END "
+        "WHERE seq = :seq"
+    ),
+)
