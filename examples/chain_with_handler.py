@@ -26,9 +26,7 @@ prompt = ChatPromptTemplate.from_template("Answer from these notes: {notes}\n\n{
 # Stands in for a chat model that was misled three times.
 model = FakeListChatModel(responses=["Czechoslovakia"] * 3 + ["the Czech Republic"])
 retriever = store.as_retriever(search_kwargs={"k": 1})
-chain = (
-    {"notes": retriever, "question": RunnablePassthrough()} | prompt | model | StrOutputParser()
-)
+chain = {"notes": retriever, "question": RunnablePassthrough()} | prompt | model | StrOutputParser()
 
 for _ in range(4):
     answer = chain.invoke("What is Prague the capital of?", config={"callbacks": [handler]})

@@ -1,6 +1,6 @@
 """A LangGraph store whose searches are governed; everything else is the inner store's.
 
-Only `batch` and `abatch` are written here, as `BaseStore` builds all other methods on them in the caller's own thread or
+Only `batch` and `abatch` govern, as `BaseStore` builds all other methods on them in the caller's own thread or
 task. Stores that queue operations for a background task (`AsyncSqliteStore`, `AsyncPostgresStore`) would know nothing of
 the run that asks, if they were subclassed; they are wrapped, and the run is found before they are called.
 """
@@ -8,14 +8,16 @@ the run that asks, if they were subclassed; they are wrapped, and the run is fou
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from langchain_core.runnables import run_in_executor
 from langgraph.store.base import (
+    NOT_PROVIDED,
     BaseStore,
     GetOp,
+    NotProvided,
     Op,
     PutOp,
     Result,
@@ -113,6 +115,30 @@ class GovernedStore(GovernedMemories, BaseStore):
         """The id under which the evidence of an item is kept."""
         return memory_id(namespace, key)
 
+    def put(
+        self,
+        namespace: tuple[str, ...],
+        key: str,
+        value: Mapping[str, Any],
+        index: Literal[False] | list[str] | None = None,
+        *,
+        ttl: float | None | NotProvided = NOT_PROVIDED,
+    ) -> None:
+        """The inner store's: stores differ in where they check whether an item may expire."""
+        self.inner.put(namespace, key, value, index, ttl=ttl)
+
+    async def aput(
+        self,
+        namespace: tuple[str, ...],
+        key: str,
+        value: Mapping[str, Any],
+        index: Literal[False] | list[str] | None = None,
+        *,
+        ttl: float | None | NotProvided = NOT_PROVIDED,
+    ) -> None:
+        """The inner store's, see `put`."""
+        await self.inner.aput(namespace, key, value, index, ttl=ttl)
+
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Run operations in the inner store, searches with a query governed."""
         ops = list(ops)
@@ -202,7 +228,8 @@ class _Batch:
                 more.append(_asking(search))
                 continue
             self.results[search.place] = served
-            if search.asked and search.op.refresh_ttl and self.inner.supports_ttl:
+            expires = self.inner.supports_ttl or self.inner.ttl_config
+            if search.asked and search.op.refresh_ttl and expires:
                 refreshing += [GetOp(i.namespace, i.key, refresh_ttl=True) for i in served]
         return more + refreshing
 

@@ -1,53 +1,52 @@
-"""The database: the engine, transactions, the schema version, and errors in our own words. No table is read here."""
+"""The database: transactions, the schema version, and errors in our own words. No table is read here."""
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cached_property
-from typing import Any, Literal
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cached_property, partial, wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from sqlalchemy import (
-    Connection,
-    Dialect,
-    Engine,
-    create_engine,
-    event,
-    inspect,
-    make_url,
-    text,
-)
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
-from sqlalchemy.pool import PoolProxiedConnection, StaticPool
+from sqlalchemy import Connection, Dialect, inspect, text
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import PoolProxiedConnection
 
 from langchain_memoryworth import errors
+from langchain_memoryworth.engines import BUSY_TIMEOUT_S, Durability, Mode, open_engine
 from langchain_memoryworth.schema import MIGRATIONS
 
-Durability = Literal["normal", "full"]
-"""`normal`: a crash of the process loses nothing. `full`: nor does a power failure."""
-
-BUSY_TIMEOUT_S = 30
-"""SQLite's busy handler is not fair; with four hot writers the longest wait seen was 3 s."""
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class Statement:
     """One SQL text with `:name` parameters, compiled once per dialect.
 
     SQLAlchemy's own execution costs about as much as the statement; sending the compiled text costs next to nothing.
+
+    Args:
+        sql: What both databases understand.
+        postgresql: Where it must be said otherwise there, say to lock rows, which SQLite has no word for.
     """
 
-    __slots__ = ("_compiled", "sql")
+    __slots__ = ("_compiled", "_postgresql", "sql")
 
-    def __init__(self, sql: str) -> None:
+    def __init__(self, sql: str, *, postgresql: str | None = None) -> None:
         self.sql = sql
+        self._postgresql = postgresql
         self._compiled: dict[str, str] = {}
 
     def on(self, dialect: Dialect) -> str:
         """The text in the paramstyle of the dialect."""
         compiled = self._compiled.get(dialect.name)
         if compiled is None:
-            compiled = self._compiled[dialect.name] = str(text(self.sql).compile(dialect=dialect))
+            other = self._postgresql if dialect.name == "postgresql" else None
+            compiled = str(text(other or self.sql).compile(dialect=dialect))
+            self._compiled[dialect.name] = compiled
         return compiled
 
 
@@ -90,151 +89,177 @@ class Database:
     """An engine with the schema in place.
 
     Args:
-        url: SQLAlchemy URL; `sqlite://` is a database in memory.
+        url: SQLAlchemy URL; `sqlite://` is a database in memory, `postgresql+psycopg://host/name` a server. There
+            `?schema=` names the Postgres schema, `memoryworth` if it does not.
         durability: What a power failure may cost, see `Durability`.
+        pool_size: How many connections there may be at most; None means as many as the engine has by default.
 
     Raises:
         StorageError: If the database cannot be used, see the subclasses.
     """
 
-    def __init__(self, url: str, *, durability: Durability = "normal") -> None:
-        if durability not in ("normal", "full"):
-            raise errors.InvalidInputError(
-                f"durability={durability!r}; give 'normal' or 'full'", value=durability
-            )
-        self.durability = durability
-        self._lock = threading.RLock()
-        self.engine = self._connectable(url)
+    def __init__(
+        self, url: str, *, durability: Durability = "normal", pool_size: int | None = None
+    ) -> None:
+        self._opened = open_engine(url, durability, pool_size)
+        self.engine = self._opened.engine
         self.name = self.engine.url.render_as_string(hide_password=True)
+        self._sqlite = self.engine.dialect.name == "sqlite"
+        self._queue = threading.RLock()
+        self._patience = 0.0  # a wrong address is said at once; a server that was there is waited for
+        self._pid = os.getpid()
+        if self._sqlite and not self._opened.shared:
+            _close_before_fork(self)
         self._migrate()
+        self._patience = float(BUSY_TIMEOUT_S)
 
-    def _connectable(self, url: str) -> Engine:
-        try:
-            parsed = make_url(url)
-            arguments: dict[str, Any] = {}
-            if parsed.get_backend_name() == "sqlite":
-                arguments = {
-                    "paramstyle": "named",
-                    "connect_args": {"check_same_thread": False, "timeout": BUSY_TIMEOUT_S},
-                }
-                if not parsed.database or parsed.database == ":memory:":
-                    arguments["poolclass"] = StaticPool
-            engine = create_engine(parsed, **arguments)
-        except (ArgumentError, NoSuchModuleError) as error:
-            raise errors.InvalidInputError(
-                f"{url!r} is no database URL ({error}); give sqlite:///memories.db or sqlite://",
-                value=url,
-            ) from error
-        if engine.dialect.name == "sqlite":
-            event.listen(engine, "connect", self._on_sqlite_connect)
-        return engine
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child of the process that opened it."""
+        return self._pid != os.getpid()
 
-    def _on_sqlite_connect(self, connection: Any, _record: object) -> None:
-        connection.isolation_level = None  # transactions are begun below, not guessed by the driver
-        cursor = connection.cursor()
-        if not cursor.execute("PRAGMA schema_version").fetchone()[0]:
-            cursor.execute(
-                "PRAGMA page_size=16384"
-            )  # vectors of 1.5 kB: a fifth less file than 4 kB
-        cursor.execute(f"PRAGMA synchronous={self.durability.upper()}")
-        cursor.close()
-
-    @cached_property
-    def shared_connection(self) -> bool:
-        """Whether all threads share one connection, as they must with SQLite in memory."""
-        return isinstance(self.engine.pool, StaticPool)
+    def after_fork(self) -> None:
+        """Leave the connections to the parent, and make new ones."""
+        self._pid = os.getpid()
+        self._queue = threading.RLock()  # a thread of the parent may have held it
+        if not self._opened.shared:  # SQLite in memory: the data and the connection are a copy
+            self.engine.dispose(close=False)
 
     # -- transactions -----------------------------------------------------------------------------------------
 
     @contextmanager
-    def write(self) -> Iterator[Session]:
+    def write(self, *, alone: bool = True) -> Iterator[Session]:
         """A transaction that writes; all of it is committed, or nothing.
 
         Writers of this process queue here and not at SQLite's lock, whose waiters starve.
+
+        Args:
+            alone: False for one that locks what it judges by, see `Mode`; on Postgres others may then run beside it.
         """
-        with self._lock, self._connection() as connection:
-            cursor = connection.cursor()
-            if self._sqlite:
-                cursor.execute("BEGIN IMMEDIATE")
+        queue = self._queue if self._sqlite else nullcontext()
+        with queue, self._transaction("write" if alone else "settle") as connection:
+            committing = False
             try:
-                yield Session(cursor, self.engine.dialect)
+                yield Session(connection.cursor(), self.engine.dialect)
+                committing = True
                 connection.commit()
-            except BaseException:
+            except BaseException as error:
+                error.in_commit = committing  # type: ignore[attr-defined]
                 connection.rollback()
                 raise
 
     @contextmanager
     def read(self) -> Iterator[Session]:
         """A transaction that reads one state of the database throughout."""
-        if self.shared_connection:
-            with self._lock, self._connection() as connection:
-                yield Session(connection.cursor(), self.engine.dialect)
-            return
-        with self._connection() as connection:
-            cursor = connection.cursor()
-            if self._sqlite:
-                cursor.execute("BEGIN")
-            yield Session(cursor, self.engine.dialect)  # given back to the pool, it is rolled back
+        queue = self._queue if self._opened.shared else nullcontext()
+        with queue, self._transaction("read") as connection:
+            # Given back to the pool, it is rolled back.
+            yield Session(connection.cursor(), self.engine.dialect)
+
+    def again(self, call: Callable[[], _T], *, idempotent: bool) -> _T:
+        """Do something that is one transaction, and do it again if the server undid it for the sake of another one.
+
+        Args:
+            call: All of it.
+            idempotent: Whether it may be done twice: if the connection went while it was committed, nobody knows.
+        """
+        end = time.monotonic() + self._patience
+        for pause in _pauses():
+            try:
+                return call()
+            except errors.StorageError as error:
+                hopeless = error.again == "no" or (error.again == "uncertain" and not idempotent)
+                if hopeless or time.monotonic() + pause > end:
+                    raise
+                _wait(pause)
+        raise AssertionError  # the pauses do not end
 
     @contextmanager
-    def _connection(self) -> Iterator[PoolProxiedConnection]:
+    def _transaction(self, mode: Mode) -> Iterator[PoolProxiedConnection]:
         with self._translated():
-            connection = self.engine.raw_connection()
+            connection = self._begun(mode)
             try:
                 yield connection
             finally:
                 connection.close()
 
-    @property
-    def _sqlite(self) -> bool:
-        return self.engine.dialect.name == "sqlite"
+    def _begun(self, mode: Mode) -> PoolProxiedConnection:
+        """A connection in a new transaction; those that went away while they were idle are replaced."""
+        if self._sqlite:
+            return self._begin(mode)
+        end = time.monotonic() + self._patience
+        for pause in _pauses():
+            try:
+                return self._begin(mode)
+            except Exception as error:
+                cause = getattr(error, "orig", None) or error
+                if self._opened.again(cause) == "no" or time.monotonic() + pause > end:
+                    raise
+                self.engine.dispose()  # the others of the pool have gone with it
+                _wait(pause)
+        raise AssertionError
+
+    def _begin(self, mode: Mode) -> PoolProxiedConnection:
+        connection = self.engine.raw_connection()
+        try:
+            if not self._sqlite:
+                _check_alive(connection)
+                connection.driver_connection.pipeline().__enter__()
+            cursor = connection.cursor()
+            for statement in self._opened.begin[mode]:
+                cursor.execute(statement)
+        except BaseException:
+            if self._sqlite:
+                connection.close()
+            else:
+                connection.invalidate()
+            raise
+        return connection
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except SQLAlchemyError as error:
-            raise self._in_our_words(getattr(error, "orig", None) or error) from error
+        except (SQLAlchemyError, self._driver_error) as error:
+            cause = getattr(error, "orig", None) or error
+            fault = self._opened.fault(cause, self.name)
+            again = self._opened.again(cause)
+            if again == "uncertain" and not getattr(cause, "in_commit", False):
+                again = "safe"  # a transaction that was not committed is undone with its connection
+            if isinstance(fault, errors.StorageError):
+                fault.again = again
+            raise fault from error
         except UnicodeEncodeError as error:
             raise errors.InvalidInputError(
                 f"{error.object!r} is no text that can be stored ({error.reason})",
                 value=error.object,
             ) from error
-        except self._driver_error as error:
-            raise self._in_our_words(error) from error
 
     @cached_property
     def _driver_error(self) -> type[Exception]:
         error: type[Exception] = self.engine.dialect.loaded_dbapi.Error
         return error
 
-    def _where(self) -> str:
-        return getattr(self, "name", None) or "the database"
-
-    def _in_our_words(self, error: BaseException) -> errors.StorageError:
-        code = getattr(error, "sqlite_errorname", "") or ""
-        where = self._where()
-        for prefix, kind, remedy in _SQLITE_ERRORS:
-            if code.startswith(prefix):
-                return kind(f"{where}: {error}; {remedy}")
-        return errors.StorageError(f"{where}: {error}")
-
     def scrub(self) -> bool:
         """Write the file anew, so that nothing of what was erased is left in it, nor in its WAL.
 
         Returns:
-            False if others are reading or writing just now, and it has to be done again.
+            False if others keep it busy just now, and it has to be done again; on Postgres always, as only the server can do it.
         """
         if not self._sqlite:
-            return False  # a server's own business: VACUUM FULL, and what its backups keep
+            return False
         try:
-            with self._lock, self._connection() as connection:
-                cursor = connection.cursor()
-                cursor.execute("VACUUM")
-                blocked = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            with self._queue, self._translated():
+                connection = self.engine.raw_connection()
+                try:
+                    cursor = connection.cursor()
+                    cursor.execute("VACUUM")
+                    row = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                finally:
+                    connection.close()
         except errors.StorageBusyError:
             return False
-        return not blocked
+        return not row[0]
 
     # -- schema -----------------------------------------------------------------------------------------------
 
@@ -250,41 +275,93 @@ class Database:
                 connection.rollback()
             if found == len(MIGRATIONS):
                 return
-            if self._sqlite:
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            connection.exec_driver_sql(self._opened.begin["migrate"])
+            if self._opened.schema is not None:
+                self._make_schema(connection, self._opened.schema)
             found = self._schema_version(connection)  # another process may have been first
             for migrate in MIGRATIONS[found:]:
                 migrate(connection)
             connection.execute(_SET_VERSION, {"version": str(len(MIGRATIONS))})
             connection.commit()
 
+    def _make_schema(self, connection: Connection, schema: str) -> None:
+        encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
+        if encoding != "UTF8":
+            raise errors.StorageError(
+                f"{self.name} is in {encoding}; create the database with ENCODING 'UTF8'"
+            )
+        # `IF NOT EXISTS` asks for the right to create one even where it is there.
+        if connection.execute(_HAS_SCHEMA, {"schema": schema}).scalar() is None:
+            connection.exec_driver_sql(f'CREATE SCHEMA "{schema}"')
+
     def _schema_version(self, connection: Connection) -> int:
-        tables = set(inspect(connection).get_table_names())
+        schema = self._opened.schema
+        tables = set(inspect(connection).get_table_names(schema))
         if not tables:
             return 0
         if not {"meta", "memories", "exposures"} <= tables:
             raise errors.ForeignStorageError(
                 f"{self.name} holds other tables ({', '.join(sorted(tables)[:5])}) and is no memory "
-                "store; give a file of its own"
+                "store; give a file or a schema of its own"
             )
-        return int(connection.execute(_GET_VERSION).scalar() or 0)
+        place = "" if schema is None else f'"{schema}".'
+        found = connection.execute(text(_GET_VERSION.format(place=place)))
+        return int(found.scalar() or 0)
 
     def close(self) -> None:
         """Close all connections."""
         self.engine.dispose()
 
 
-_GET_VERSION = text("SELECT value FROM meta WHERE key = 'schema_version'")
+class _WithDatabase(Protocol):
+    _database: Database
+
+
+_Self = TypeVar("_Self", bound=_WithDatabase)
+
+
+def retried(method: Callable[Concatenate[_Self, _P], _T]) -> Callable[Concatenate[_Self, _P], _T]:
+    """A use case that is one transaction and may be done twice: done again as in `Database.again`."""
+
+    @wraps(method)
+    def again(self: _Self, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return self._database.again(partial(method, self, *args, **kwargs), idempotent=True)
+
+    return again
+
+
+def _pauses() -> Iterator[float]:
+    """Seconds to wait before each try, at first none, then longer and longer."""
+    yield 0.0
+    pause = 0.002
+    while True:
+        yield pause
+        pause = min(1.0, 2 * pause)
+
+
+def _wait(seconds: float) -> None:
+    if seconds:
+        threading.Event().wait(seconds)
+
+
+def _close_before_fork(database: Database) -> None:
+    """Close idle connections to a file before a fork.
+
+    SQLite keeps its locks by process: a child that inherits a connection believes it holds those of its parent.
+    """
+    known = weakref.ref(database)
+
+    def close() -> None:
+        database = known()
+        if database is not None:
+            database.engine.dispose()
+
+    os.register_at_fork(before=close)
+
+
+_HAS_SCHEMA = text("SELECT 1 FROM pg_namespace WHERE nspname = :schema")
+_GET_VERSION = "SELECT value FROM {place}meta WHERE key = 'schema_version'"
 _SET_VERSION = text(
     "INSERT INTO meta (key, value) VALUES ('schema_version', :version) "
     "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-)
-_SQLITE_ERRORS: tuple[tuple[str, type[errors.StorageError], str], ...] = (
-    ("SQLITE_FULL", errors.StorageFullError, "free some space; nothing of this write was kept"),
-    ("SQLITE_READONLY", errors.StorageReadOnlyError, "open it where it can be written"),
-    ("SQLITE_BUSY", errors.StorageBusyError, "another process holds it; try again"),
-    ("SQLITE_LOCKED", errors.StorageBusyError, "another connection holds it; try again"),
-    ("SQLITE_NOTADB", errors.CorruptStorageError, "this is no SQLite file"),
-    ("SQLITE_CORRUPT", errors.CorruptStorageError, "the file is damaged; restore a copy"),
-    ("SQLITE_CANTOPEN", errors.StorageError, "check that the folder exists and may be written"),
 )

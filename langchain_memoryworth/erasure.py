@@ -77,8 +77,9 @@ class Erasure:
         self._forget_uses(session, list(found))
         for seq, s in found.items():
             statuses.check("erase", s.status, f"number {seq}")
-            for statement in _FORGET:
-                session.run(statement, {"seq": seq, "id": tombstone(seq), "now": now})
+            session.run(_BURY, {"seq": seq, "id": tombstone(seq), "now": now, "nothing": b""})
+            for statement in _SILENCE:
+                session.run(statement, {"seq": seq})
             standing.move(session, s, Status.ERASED, "erase", actor, reason, now)
             standing.changed(session, "erase", seq)
         return len(found)
@@ -127,12 +128,11 @@ _IDS_IN = (
 )
 _USES = "SELECT number, eid, used FROM outcomes WHERE used IS NOT NULL AND eid IN :values"
 _REWRITE_USE = Statement("UPDATE outcomes SET used = :used WHERE number = :number")
-_FORGET = (
-    Statement(
-        "UPDATE memories SET namespace = '', id = :id, text = '', metadata = '{}', "
-        "vector = CAST('' AS BLOB), retired_at = COALESCE(retired_at, :now), expires_at = NULL "
-        "WHERE seq = :seq"
-    ),
+_BURY = Statement(
+    "UPDATE memories SET namespace = '', id = :id, text = '', metadata = '{}', vector = :nothing, "
+    "retired_at = COALESCE(retired_at, :now), expires_at = NULL WHERE seq = :seq"
+)
+_SILENCE = (
     Statement("UPDATE exposures SET context = NULL WHERE seq = :seq"),
     # Who decided and why is text of people; what was decided, and on what counts, stays.
     Statement(

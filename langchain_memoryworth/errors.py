@@ -30,7 +30,7 @@ The values are attributes, so that a program need not read the message.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 
 class MemoryWorthError(Exception):
@@ -158,7 +158,14 @@ class EmbeddingMismatchError(MemoryWorthError):
 
 
 class StorageError(MemoryWorthError):
-    """The database refused an operation; what was stored before is intact."""
+    """The database refused an operation; what was stored before is intact.
+
+    Attributes:
+        again: Whether the same may be tried again: `safe`, the transaction was undone; `uncertain`, the connection
+            went while it was committed; `no`.
+    """
+
+    again: Literal["no", "safe", "uncertain"] = "no"
 
 
 class StorageFullError(StorageError):
@@ -171,6 +178,10 @@ class StorageReadOnlyError(StorageError):
 
 class StorageBusyError(StorageError):
     """Another process held the database for longer than the timeout."""
+
+
+class StorageUnavailableError(StorageError):
+    """The database server cannot be reached, or went away."""
 
 
 class CorruptStorageError(StorageError):

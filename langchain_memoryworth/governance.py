@@ -5,7 +5,6 @@ Which decision leads where is the table of `statuses`; nothing here deletes anyt
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +13,7 @@ from langchain_memoryworth import standing, statuses
 from langchain_memoryworth.database import Database, Session, Statement
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
 from langchain_memoryworth.evidence import Evidence, squared_weight
-from langchain_memoryworth.records import Action, Namespace, Status, namespace_key
+from langchain_memoryworth.records import Action, Namespace, Status, evidence_of, namespace_key
 
 
 class Governance:
@@ -206,7 +205,7 @@ def _action(row: Sequence[Any]) -> Action:
         reason=row[3],
         at=datetime.fromtimestamp(row[4], UTC),
         memory_id=row[5],
-        evidence=None if row[6] is None else Evidence(**json.loads(row[6])),
+        evidence=None if row[6] is None else evidence_of(row[6]),
         before=None if row[7] is None or row[8] is None else Status(row[7]),
         after=None if row[8] is None else Status(row[8]),
         undoes=row[9],

@@ -19,7 +19,7 @@ from langchain_core.runnables import run_in_executor
 from numpy.typing import ArrayLike, NDArray
 
 from langchain_memoryworth.credit import reward_of
-from langchain_memoryworth.database import Database, Durability, Session
+from langchain_memoryworth.database import Database, Durability, Session, retried
 from langchain_memoryworth.errors import InvalidInputError, InvalidVectorError, StoreClosedError
 from langchain_memoryworth.governance import Governance
 from langchain_memoryworth.index import Kind
@@ -48,6 +48,7 @@ from langchain_memoryworth.replica import Replica
 from langchain_memoryworth.roots import Pause, Root
 from langchain_memoryworth.runs import RunEntry, Runs
 from langchain_memoryworth.settings import Settings, check_dimension
+from langchain_memoryworth.steward import Steward
 
 _Ids = TypeVar("_Ids", bound=Iterable[str])
 
@@ -65,6 +66,7 @@ class Governor:
         namespace: Where memories go and are looked for unless a call says otherwise.
         index: `flat` is exact, `hnsw` approximate.
         durability: See `Durability`.
+        pool_size: Connections to a database server at most; None means 5.
         clock: Unix time in seconds.
     """
 
@@ -78,6 +80,7 @@ class Governor:
         namespace: Namespace = (),
         index: Kind = "flat",
         durability: Durability = "normal",
+        pool_size: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if index not in ("flat", "hnsw"):
@@ -89,7 +92,7 @@ class Governor:
         self.losses = Losses()
         self.outbox = Outbox()
         self._clock = clock
-        self._database = Database(url, durability=durability)
+        self._database = Database(url, durability=durability, pool_size=pool_size)
         self._settings = Settings(self._database)
         self._memories = Memories(self._database)
         self._ledger = Ledger(self._database)
@@ -98,6 +101,7 @@ class Governor:
         self._replica = Replica(self._database, self._memories, index)
         self._recall = Recall(self._database, self._memories)
         self._closed = False
+        self._steward = Steward(self._database, lambda: self.policy, clock)
         self._settings.check_name(embedding_name)
         self.policy = self._settings.adopt(policy, clock())
         self._dimension = self._settings.dimension()
@@ -131,6 +135,7 @@ class Governor:
 
     # -- memories ---------------------------------------------------------------------------------------------
 
+    @retried
     def add(
         self,
         texts: Sequence[str],
@@ -177,6 +182,7 @@ class Governor:
             self._memories.add(session, namespace, new, now, rule)
         return given
 
+    @retried
     def retire(self, ids: Sequence[str] | None, namespace: Namespace | None = None) -> int:
         """Take memories out of service, None for all of the namespace; returns how many were there."""
         self._ready()
@@ -330,16 +336,27 @@ class Governor:
             ]
             root = None if entry is None else entry.root
             with self.losses.guard("what a run retrieved"):
-                with self._database.write() as session:
-                    texts = self._memories.texts(session, seqs)
-                    # What was erased since the search is neither shown nor written down.
-                    exposures = [e for e in exposures if e.seq in texts]
-                    self._expose(session, episode, exposures, root)
+                texts = self._show(seqs, exposures, episode, root)
                 if entry is not None:
                     self.runs.searched(entry, run_id, [t.id for t in texts.values()])
                 return texts
         with self._database.read() as session:
             return self._memories.texts(session, seqs)
+
+    @retried
+    def _show(
+        self,
+        seqs: Sequence[int],
+        exposures: Sequence[Exposure],
+        episode: EpisodeKey,
+        root: Root | None,
+    ) -> dict[int, Text]:
+        with self._database.write(alone=False) as session:
+            texts = self._memories.texts(session, seqs)
+            # What was erased since the search is neither shown nor written down.
+            exposures = [e for e in exposures if e.seq in texts]
+            self._expose(session, episode, exposures, root)
+        return texts
 
     def _expose(
         self,
@@ -355,13 +372,14 @@ class Governor:
 
     # -- runs -------------------------------------------------------------------------------------------------
 
+    @retried
     def expose_documents(
         self, episode: EpisodeKey, documents: Iterable[Document], root: Root | None = None
     ) -> None:
         """Write down documents of another retriever, those of them that are memories of this store."""
         self._ready()
         ranked = {d.id: rank for rank, d in enumerate(documents) if d.id is not None}
-        with self._database.write() as session:
+        with self._database.write(alone=False) as session:
             found = self._memories.locate(session, list(ranked), self.namespace)
             if not found:
                 return
@@ -370,6 +388,8 @@ class Governor:
         if root is not None:
             root.expose(found)
 
+    @retried
+    @retried
     def expose_external(
         self,
         episode: EpisodeKey,
@@ -402,7 +422,7 @@ class Governor:
     def begin_again(self, episode: EpisodeKey) -> None:
         """A run id is used again, after the run that had it ended: what comes is a new episode."""
         self._ready()
-        with self._database.write() as session:
+        with self._database.write(alone=False) as session:
             self._ledger.begin_again(session, episode, self._clock())
 
     def pause(self, episode: EpisodeKey, pause: Pause) -> None:
@@ -552,6 +572,12 @@ class Governor:
         self._governance.unpin(
             self._in(namespace), ids, actor, reason, self._settings.policy, self._clock()
         )
+
+    @property
+    def steward(self) -> Steward:
+        """What people do who look after the store, on the present state of the database."""
+        self._refresh()
+        return self._steward
 
     def health(self) -> Health:
         """Counts of the database, and what could not be recorded since this governor was opened."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from langchain_memoryworth import standing
 from langchain_memoryworth.credit import Credit, Shown
-from langchain_memoryworth.database import Database, Session, Statement
+from langchain_memoryworth.database import Database, Session, Statement, retried
 from langchain_memoryworth.errors import InvalidInputError, UnknownRunError
 from langchain_memoryworth.evidence import UNIT
 from langchain_memoryworth.policy import Policy
@@ -99,16 +99,17 @@ class Ledger:
             self._settle(session, eid, policy, now)
         return again
 
+    @retried
     def hide(
         self, episode_id: str, seqs: Iterable[int], policy: standing.PolicyOf, now: float
     ) -> int:
         """Take back that memories were shown: a filter dropped them. Returns how many it changed."""
         wanted = set(seqs)
-        with self._database.write() as session:
-            found = self._find(session, episode_id)
+        with self._database.write(alone=False) as session:
+            found = self._find(session, episode_id, hold=True)
             if found is None:
                 return 0
-            rows = [r for r in self._rows(session, found[0]) if r.shown]
+            rows = [r for r in self._rows(session, found[0], hold=True) if r.shown]
             dropped = [r for r in rows if r.standing.seq in wanted]
             if dropped:
                 eid = found[0]
@@ -117,6 +118,7 @@ class Ledger:
                     self._settle(session, eid, policy(session), now)
         return len(dropped)
 
+    @retried
     def mark_used(
         self, episode_id: str, ids: Iterable[str], policy: standing.PolicyOf, now: float
     ) -> None:
@@ -129,9 +131,9 @@ class Ledger:
             InvalidInputError: If one of the ids was not retrieved in it.
         """
         used = set(ids)
-        with self._database.write() as session:
-            eid, settled = self._known(session, episode_id)
-            rows = self._rows(session, eid)
+        with self._database.write(alone=False) as session:
+            eid, settled = self._known(session, episode_id, hold=True)
+            rows = self._rows(session, eid, hold=True)
             _check_used(used, rows, episode_id)
             session.run_many(
                 _USED,
@@ -145,6 +147,7 @@ class Ledger:
 
     # -- outcomes ---------------------------------------------------------------------------------------------
 
+    @retried
     def record(
         self,
         run_id: str,
@@ -160,13 +163,13 @@ class Ledger:
             UnknownRunError: If no episode has that id.
             InvalidInputError: If `used` names a memory that was not retrieved in it.
         """
-        with self._database.write() as session:
-            eid, _ = self._known(session, run_id)
+        with self._database.write(alone=False) as session:
+            eid, _ = self._known(session, run_id, hold=True)
             outcomes = self._outcomes(session, eid)
             current = outcomes.get(key)
             if (None if current is None else _as_outcome(current)) == outcome:
                 return False
-            rows = self._rows(session, eid)
+            rows = self._rows(session, eid, hold=True)
             if outcome is not None and outcome.used is not None:
                 _check_used(set(outcome.used), rows, run_id)
             written = OutcomeRecord(
@@ -210,7 +213,7 @@ class Ledger:
         rows: Sequence[_Row] | None = None,
         outcomes: Mapping[OutcomeKey, OutcomeRecord] | None = None,
     ) -> None:
-        rows = self._rows(session, eid) if rows is None else rows
+        rows = self._rows(session, eid, hold=True) if rows is None else rows
         outcomes = self._outcomes(session, eid) if outcomes is None else outcomes
         ranked = in_force(list(outcomes.values()), policy.sources, policy.metric)
         reward = ranked[0].reward if ranked else None
@@ -313,23 +316,28 @@ class Ledger:
 
     # -- inside -----------------------------------------------------------------------------------------------
 
-    def _find(self, session: Session, run_id: str) -> tuple[int, bool] | None:
-        row = session.row(_FIND, id=run_id)
+    def _find(
+        self, session: Session, run_id: str, *, hold: bool = False
+    ) -> tuple[int, bool] | None:
+        row = session.row(_HOLD if hold else _FIND, id=run_id)
         return None if row is None else (row[0], row[1] is not None)
 
-    def _known(self, session: Session, run_id: str) -> tuple[int, bool]:
-        found = self._find(session, run_id)
+    def _known(self, session: Session, run_id: str, *, hold: bool = False) -> tuple[int, bool]:
+        found = self._find(session, run_id, hold=hold)
         if found is None:
             raise UnknownRunError(run_id)
         return found
 
     def open_episode(self, session: Session, episode: EpisodeKey, now: float) -> tuple[int, bool]:
         """The number of an episode, which begins if it is not known, and whether it is settled."""
-        found = self._find(session, episode.id)
+        found = self._find(session, episode.id, hold=True)
         if found is None:
-            eid = session.number(_NEW_EPISODE, id=episode.id, thread_id=episode.thread_id, now=now)
-            found = (eid, False)
-        aliases = [a for a in episode.aliases if a != episode.id]
+            row = session.row(_NEW_EPISODE, id=episode.id, thread_id=episode.thread_id, now=now)
+            if row is None:
+                raise UnknownRunError(episode.id)
+            found = (row[0], row[1] is not None)
+        # In one order, or two that take over each other's names could block each other on Postgres.
+        aliases = sorted(a for a in episode.aliases if a != episode.id)
         if aliases:
             session.run_many(_ALIAS, [{"alias": a, "eid": found[0]} for a in aliases])
         return found
@@ -342,7 +350,7 @@ class Ledger:
         Returns:
             False if no episode has that id, or none that is settled.
         """
-        found = self._find(session, episode.id)
+        found = self._find(session, episode.id, hold=True)
         if found is None or (only_settled and not found[1]):
             return False
         low, high = f"{episode.id}#", f"{episode.id}$"  # the character after #
@@ -353,8 +361,9 @@ class Ledger:
         self.open_episode(session, key, now)
         return True
 
-    def _rows(self, session: Session, eid: int) -> list[_Row]:
-        return [
+    def _rows(self, session: Session, eid: int, *, hold: bool = False) -> list[_Row]:
+        """The exposures of an episode; `hold` keeps their counters as they are until the transaction ends."""
+        rows = [
             _Row(
                 memory_id=r[0],
                 added_at=r[1],
@@ -368,8 +377,9 @@ class Ledger:
                 epoch=r[11],
                 standing=standing.standing_of(r[12:]),
             )
-            for r in session.rows(_ROWS, eid=eid)
+            for r in session.rows(_HOLD_ROWS if hold else _ROWS, eid=eid)
         ]
+        return sorted(rows, key=lambda r: (r.rank, r.standing.seq)) if hold else rows
 
     def _outcomes(self, session: Session, eid: int) -> dict[OutcomeKey, OutcomeRecord]:
         """The outcomes in force, the newest of each key, oldest first; withdrawn ones are left out."""
@@ -445,8 +455,11 @@ _FIND = Statement(
     "SELECT eid, reward FROM episodes WHERE eid = COALESCE("
     "(SELECT eid FROM aliases WHERE alias = :id), (SELECT eid FROM episodes WHERE id = :id))"
 )
+_HOLD = Statement(_FIND.sql, postgresql=_FIND.sql + " FOR UPDATE")
 _NEW_EPISODE = Statement(
-    "INSERT INTO episodes (id, thread_id, started_at) VALUES (:id, :thread_id, :now) RETURNING eid"
+    # Another process may have written it down since it was looked for; then it is held from here on.
+    "INSERT INTO episodes (id, thread_id, started_at) VALUES (:id, :thread_id, :now) "
+    "ON CONFLICT (id) DO UPDATE SET id = excluded.id RETURNING eid, reward"
 )
 _COUNT_AGAIN = Statement("SELECT COUNT(*) FROM episodes WHERE id > :low AND id < :high")
 _ALIAS = Statement(
@@ -476,6 +489,11 @@ _ROWS = Statement(
     f"x.weight, x.positive, x.size, x.epoch, {standing.STANDING_COLUMNS} FROM exposures x "
     "JOIN memories m ON m.seq = x.seq JOIN evidence e ON e.seq = x.seq "
     "WHERE x.eid = :eid ORDER BY x.rank, x.seq"
+)
+_HOLD_ROWS = Statement(
+    # The evidence is locked in the order of its numbers, or two settlements could block each other.
+    _ROWS.sql,
+    postgresql=_ROWS.sql.replace("x.rank, x.seq", "x.seq") + " FOR UPDATE OF e",
 )
 _EXPOSURES = Statement(
     "SELECT m.id, x.seq, x.rank, x.similarity, x.arm, x.propensity, x.shown, x.weight, x.positive "

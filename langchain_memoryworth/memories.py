@@ -74,6 +74,19 @@ class Change(NamedTuple):
     high: int
 
 
+class Cursor(NamedTuple):
+    """How far a reader has followed the changes.
+
+    Attributes:
+        after: On SQLite the last revision that he has seen; on Postgres, where one with a lower revision may be
+            committed later, the first transaction that was not over when he looked.
+        seen: Revisions of later transactions that he has seen.
+    """
+
+    after: int
+    seen: frozenset[int] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class Feed:
     """Rows for the index, column by column, each of length n.
@@ -164,9 +177,7 @@ class Memories:
                 start = standing.Standing(seq, Status.ACTIVE, 0, Evidence(), Evidence())
                 reason = f"{quarantine.key} {m.metadata.get(quarantine.key)!r} is not trusted"
                 kind = statuses.automatic(Status.ACTIVE, Status.QUARANTINED)
-                standing.move(
-                    session, start, Status.QUARANTINED, kind, "policy", reason, now
-                )
+                standing.move(session, start, Status.QUARANTINED, kind, "policy", reason, now)
 
     def retire(self, namespace: Namespace, ids: Sequence[str] | None, now: float) -> int:
         """Take memories out of service; their evidence is kept for a return. None means all."""
@@ -363,9 +374,9 @@ class Memories:
 
     # -- feeding the index ------------------------------------------------------------------------------------
 
-    def revision(self, session: Session) -> int:
-        """The newest change in the database."""
-        return session.number(_REVISION)
+    def cursor(self, session: Session) -> Cursor:
+        """Where the database is now: the changes after it are yet to come."""
+        return self.changes(session, Cursor(session.number(_REVISION)))[1]
 
     def feed(self, session: Session, namespace: Namespace, dimension: int) -> Feed:
         """All live memories of a namespace."""
@@ -378,9 +389,18 @@ class Memories:
             by_namespace.setdefault(row[-1], []).append(row)
         return by_namespace
 
-    def changes(self, session: Session, after: int) -> list[Change]:
-        """Changes after a revision, oldest first."""
-        return [Change(*row) for row in session.rows(_CHANGES, after=after)]
+    def changes(self, session: Session, cursor: Cursor) -> tuple[list[Change], Cursor]:
+        """What was committed since, and where that leaves the reader."""
+        rows = session.rows(_CHANGES, after=cursor.after)
+        horizon = rows[0][5] if rows else None
+        found = [r for r in rows if r[0] is not None and r[0] not in cursor.seen]
+        if horizon is not None:
+            # Transactions from here on may still be committed; of those that are, what was seen is left out next time.
+            seen = frozenset(r[0] for r in rows if r[0] is not None and r[4] >= horizon)
+            cursor = Cursor(horizon, seen)
+        elif found:
+            cursor = Cursor(found[-1][0])
+        return [Change(*r[:4]) for r in found], cursor
 
     def touched(self, session: Session, changes: Sequence[Change]) -> list[int]:
         """The numbers of the memories that some changes are about."""
@@ -491,8 +511,13 @@ _FEED = (
 )
 _FEED_ALL = Statement(_FEED + "m.namespace = :namespace AND m.retired_at IS NULL ORDER BY m.seq")
 _FEED_SOME = _FEED + "m.seq IN :values"
-_REVISION = Statement("SELECT MAX(revision) FROM changes")
+_HORIZON = "CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT)"
+_REVISION = Statement("SELECT MAX(revision) FROM changes", postgresql=f"SELECT {_HORIZON}")
 _CHANGES = Statement(
-    "SELECT revision, kind, low, high FROM changes WHERE revision > :after ORDER BY revision"
+    "SELECT revision, kind, low, high, NULL, NULL FROM changes "
+    "WHERE revision > :after ORDER BY revision",
+    postgresql="SELECT c.revision, c.kind, c.low, c.high, c.xact, s.horizon "
+    f"FROM (SELECT {_HORIZON} AS horizon) s LEFT JOIN changes c ON c.xact >= :after "
+    "ORDER BY c.xact, c.revision",
 )
 _SEQS_OF_EPISODES = "SELECT DISTINCT seq FROM exposures WHERE eid IN :values"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Self
 from uuid import uuid4
 
 from langchain_core.runnables import run_in_executor
@@ -14,6 +13,7 @@ from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.evidence import Evidence
 from langchain_memoryworth.governor import Governor
 from langchain_memoryworth.namespaces import checked, resolved
+from langchain_memoryworth.oversight import Oversight
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import (
     EpisodeKey,
@@ -27,24 +27,7 @@ from langchain_memoryworth.records import (
     Verdict,
 )
 from langchain_memoryworth.runs import ambient_episode
-
-_S = TypeVar("_S")
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-
-def awaitable(
-    method: Callable[Concatenate[_S, _P], _R],
-) -> Callable[Concatenate[_S, _P], Coroutine[Any, Any, _R]]:
-    """The async twin of a method, with the same arguments: it runs in a thread, off the event loop."""
-
-    @wraps(method)
-    async def twin(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        # By name, so that a subclass overrides both with one.
-        call: Callable[..., _R] = getattr(self, method.__name__)
-        return await run_in_executor(None, call, *args, **kwargs)
-
-    return twin
+from langchain_memoryworth.twins import awaitable
 
 
 class Episode:
@@ -76,7 +59,7 @@ class Episode:
         return f"Episode({self.id!r})"
 
 
-class GovernedMemories:
+class GovernedMemories(Oversight):
     """A store with a governor.
 
     Attributes:

@@ -26,6 +26,7 @@ from langchain_memoryworth.statuses import AUTOMATIC
 Rank = tuple[float, float, float]
 """Weights of (similarity, worth, recency) in the ranking."""
 
+
 class Quarantine(BaseModel):
     """Which new memories wait in quarantine, and what releases them.
 

@@ -207,6 +207,45 @@ class EpisodeRecord:
     outcomes: tuple[OutcomeRecord, ...] = ()
 
 
+class Erased(NamedTuple):
+    """What an erasure did.
+
+    Attributes:
+        memories: Texts that were erased, old versions too.
+        scrubbed: Whether the database file was written anew, so that no page or WAL of it holds them any more. If False,
+            others kept it busy: nothing returns them, and `scrub()` later removes the bytes.
+    """
+
+    memories: int
+    scrubbed: bool
+
+
+class WorthPoint(NamedTuple):
+    """The worth of a memory after one more settled run.
+
+    Attributes:
+        at: When the run was settled; a corrected outcome counts from its correction.
+        weight: The memory's share of the outcome, in [0, 1].
+        evidence: Its counters with this run in them.
+    """
+
+    at: datetime
+    episode_id: str
+    reward: float
+    weight: float
+    evidence: Evidence
+
+    @property
+    def worth(self) -> float:
+        """Memory Worth after this run, in [0, 1]."""
+        return self.evidence.worth
+
+
+def evidence_of(document: str | None) -> Evidence:
+    """Counters as the record of actions has them; none if there are none."""
+    return Evidence() if document is None else Evidence(**json.loads(document))
+
+
 @dataclass(frozen=True, slots=True)
 class Action:
     """One decision about a memory, or a change of the policy: who, when, why, and the evidence at that moment.

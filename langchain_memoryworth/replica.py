@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_memoryworth.database import Database
+from langchain_memoryworth.database import Database, retried
 from langchain_memoryworth.evidence import UNIT
 from langchain_memoryworth.index import TERMS, Kind, VectorIndex
 from langchain_memoryworth.memories import Change, Feed, Memories, as_feed
@@ -127,20 +127,19 @@ class Replica:
         self._spaces: dict[Namespace, Space] = {}
         self._keys: dict[str, Namespace] = {}
         with database.read() as session:  # nothing is in memory that older changes could be about
-            self._cursor = memories.revision(session)
+            self._cursor = memories.cursor(session)
         self._lock = threading.RLock()
 
+    @retried
     def refresh(self) -> bool:
         """Take over what this or another process has committed; True if the policy is among it."""
         with self._lock, self._database.read() as session:
-            if self._memories.revision(session) <= self._cursor:
-                return False
-            changes = self._memories.changes(session, self._cursor)
-            if self._spaces:
+            changes, cursor = self._memories.changes(session, self._cursor)
+            if changes and self._spaces:
                 self._erase(changes)
                 touched = self._memories.touched(session, changes)
                 self._apply(self._memories.feed_some(session, touched))
-            self._cursor = changes[-1].revision
+            self._cursor = cursor
         return any(c.kind == "policy" for c in changes)
 
     def _erase(self, changes: Sequence[Change]) -> None:
@@ -157,6 +156,7 @@ class Replica:
             if space is not None:
                 space.apply(as_feed(some, space.index.dimension))
 
+    @retried
     def space(self, namespace: Namespace, dimension: int, policy: Policy, now: float) -> Space:
         """One namespace, loaded at its first use."""
         with self._lock:

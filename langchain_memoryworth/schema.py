@@ -19,13 +19,14 @@ from sqlalchemy import (
     LargeBinary,
     MetaData,
     SmallInteger,
-    String,
     Table,
     Text,
     text,
 )
 
 metadata = MetaData()
+# Compared byte by byte, as SQLite does; an index in the order of a language would be of no use to `id > :low`.
+_Text = Text().with_variant(Text(collation="C"), "postgresql")
 _Key = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER PRIMARY KEY is SQLite's rowid
 
 
@@ -34,14 +35,14 @@ def _counter(name: str) -> Column[int]:
 
 
 meta = Table(
-    "meta", metadata, Column("key", String, primary_key=True), Column("value", Text, nullable=False)
+    "meta", metadata, Column("key", _Text, primary_key=True), Column("value", _Text, nullable=False)
 )
 
 policies = Table(
     "policies",
     metadata,
     Column("version", _Key, primary_key=True),
-    Column("document", Text, nullable=False),
+    Column("document", _Text, nullable=False),
     Column("at", Double, nullable=False),
 )
 
@@ -49,10 +50,10 @@ memories = Table(
     "memories",
     metadata,
     Column("seq", _Key, primary_key=True),
-    Column("namespace", Text, nullable=False),
-    Column("id", Text, nullable=False),
-    Column("text", Text, nullable=False),
-    Column("metadata", Text, nullable=False),
+    Column("namespace", _Text, nullable=False),
+    Column("id", _Text, nullable=False),
+    Column("text", _Text, nullable=False),
+    Column("metadata", _Text, nullable=False),
     Column("vector", LargeBinary, nullable=False),
     Column("added_at", Double, nullable=False),
     # When it was last stored, which is what a time to live counts from, and an end of its own, if it has one.
@@ -75,7 +76,7 @@ evidence = Table(
     "evidence",
     metadata,
     Column("seq", _Key, primary_key=True, autoincrement=False),
-    Column("status", String, nullable=False, server_default=text("'active'")),
+    Column("status", _Text, nullable=False, server_default=text("'active'")),
     Column("epoch", Integer, nullable=False, server_default=text("0")),
     *(_counter(n) for n in ("positive", "negative", "size", "squared", "retrievals")),
     # What stood at the last restore: only what came after it can suppress again.
@@ -93,8 +94,8 @@ episodes = Table(
     "episodes",
     metadata,
     Column("eid", _Key, primary_key=True),
-    Column("id", Text, nullable=False, unique=True),
-    Column("thread_id", Text),
+    Column("id", _Text, nullable=False, unique=True),
+    Column("thread_id", _Text),
     Column("started_at", Double, nullable=False),
     Column("settled_at", Double),
     Column("reward", Double),
@@ -110,7 +111,7 @@ episodes = Table(
 aliases = Table(
     "aliases",
     metadata,
-    Column("alias", Text, primary_key=True),
+    Column("alias", _Text, primary_key=True),
     Column("eid", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
@@ -122,8 +123,8 @@ exposures = Table(
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
     Column("rank", Integer, nullable=False),
     Column("similarity", Double),
-    Column("context", Text),
-    Column("arm", String, nullable=False),
+    Column("context", _Text),
+    Column("arm", _Text, nullable=False),
     Column("propensity", Double, nullable=False),
     Column("shown", SmallInteger, nullable=False),
     Column("used", SmallInteger),
@@ -141,8 +142,8 @@ pauses = Table(
     "pauses",
     metadata,
     Column("pause", _Key, primary_key=True),
-    Column("thread_id", Text, nullable=False),
-    Column("checkpoint_id", Text, nullable=False),
+    Column("thread_id", _Text, nullable=False),
+    Column("checkpoint_id", _Text, nullable=False),
     Column("eid", BigInteger, nullable=False),
     Column("at", Double, nullable=False),
     Column("resumed_at", Double),
@@ -154,11 +155,11 @@ outcomes = Table(
     metadata,
     Column("number", _Key, primary_key=True),
     Column("eid", BigInteger, nullable=False),
-    Column("source", Text, nullable=False),
-    Column("source_id", Text, nullable=False),
-    Column("metric", Text, nullable=False, server_default=text("''")),
+    Column("source", _Text, nullable=False),
+    Column("source_id", _Text, nullable=False),
+    Column("metric", _Text, nullable=False, server_default=text("''")),
     Column("reward", Double),
-    Column("used", Text),
+    Column("used", _Text),
     Column("at", Double, nullable=False),
     Index("outcomes_eid", "eid"),
 )
@@ -168,14 +169,14 @@ actions = Table(
     metadata,
     Column("number", _Key, primary_key=True),
     Column("seq", BigInteger),
-    Column("kind", String, nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("reason", Text, nullable=False),
+    Column("kind", _Text, nullable=False),
+    Column("actor", _Text, nullable=False),
+    Column("reason", _Text, nullable=False),
     Column("at", Double, nullable=False),
-    Column("evidence", Text),
+    Column("evidence", _Text),
     # A change of status: from and to, the restore count before it, and the action that it takes back.
-    Column("status_before", String),
-    Column("status_after", String),
+    Column("status_before", _Text),
+    Column("status_after", _Text),
     Column("epoch", Integer),
     Column("undoes", BigInteger),
     Index("actions_seq", "seq"),
@@ -185,14 +186,26 @@ changes = Table(
     "changes",
     metadata,
     Column("revision", _Key, primary_key=True),
-    Column("kind", String, nullable=False),
+    Column("kind", _Text, nullable=False),
     Column("low", BigInteger, nullable=False),
     Column("high", BigInteger, nullable=False),
 )
 
 
+# A transaction with a lower revision may be committed later, so a reader who goes by revisions would miss it. He goes by
+# the transactions that were over when he last looked; SQLite, which has one writer at a time, needs no such thing.
+_XACT = (
+    "ALTER TABLE changes ADD COLUMN xact BIGINT NOT NULL "
+    "DEFAULT CAST(CAST(pg_current_xact_id() AS TEXT) AS BIGINT)",
+    "CREATE INDEX changes_xact ON changes (xact)",
+)
+
+
 def _initial(connection: Connection) -> None:
-    metadata.create_all(connection)
+    metadata.create_all(connection, checkfirst=False)
+    if connection.dialect.name == "postgresql":
+        for statement in _XACT:
+            connection.exec_driver_sql(statement)
 
 
 MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_initial,)

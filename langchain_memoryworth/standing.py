@@ -129,7 +129,7 @@ def follow(
     """Set the status that the policy gives to this evidence; True if it changed."""
     sources = 0
     if standing.status is Status.QUARANTINED and policy.enough(recent):  # asked last: it reads much
-        sources = session.number(_SOURCES, seq=standing.seq, epoch=standing.epoch)
+        sources = session.number(SOURCES, seq=standing.seq, epoch=standing.epoch)
     status = policy.next_status(standing.status, recent, sources=sources)
     if status is standing.status:
         return False
@@ -253,7 +253,7 @@ _NOTE = Statement(
     ":epoch, :undoes)"
 )
 # Who has spoken of a memory since its last restore: the newest word of each key, unless it was withdrawn.
-_SOURCES = Statement(
+SOURCES = Statement(
     "SELECT COUNT(DISTINCT o.source) FROM exposures x JOIN outcomes o ON o.eid = x.eid "
     "WHERE x.seq = :seq AND x.size > 0 AND x.epoch >= :epoch AND o.reward IS NOT NULL "
     "AND NOT EXISTS (SELECT 1 FROM outcomes n WHERE n.eid = o.eid AND n.source = o.source "

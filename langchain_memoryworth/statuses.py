@@ -40,8 +40,13 @@ class Transition(NamedTuple):
     undo: bool = True
 
 
-def _row(kind: str, before: str, after: str, by: By, meaning: str, *, undo: bool = True) -> Transition:
-    names = frozenset(Status(s) for s in before.split()), frozenset(Status(s) for s in after.split())
+def _row(
+    kind: str, before: str, after: str, by: By, meaning: str, *, undo: bool = True
+) -> Transition:
+    names = (
+        frozenset(Status(s) for s in before.split()),
+        frozenset(Status(s) for s in after.split()),
+    )
     return Transition(kind, *names, by, meaning, undo)
 
 
@@ -114,9 +119,7 @@ def automatic(before: Status, after: Status) -> str:
         >>> automatic(Status.ACTIVE, Status.SUPPRESSED)
         'suppress'
     """
-    [kind] = {
-        t.kind for t in TABLE if t.by == "policy" and before in t.before and after in t.after
-    }
+    [kind] = {t.kind for t in TABLE if t.by == "policy" and before in t.before and after in t.after}
     return kind
 
 

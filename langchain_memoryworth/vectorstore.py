@@ -20,7 +20,7 @@ from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.governor import Governor
 from langchain_memoryworth.index import Kind
 from langchain_memoryworth.namespaces import checked
-from langchain_memoryworth.operations import GovernedMemories, awaitable
+from langchain_memoryworth.operations import GovernedMemories
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Hit
 from langchain_memoryworth.retriever import (
@@ -29,19 +29,22 @@ from langchain_memoryworth.retriever import (
     documents,
     relevance_of,
 )
+from langchain_memoryworth.twins import awaitable
 
 
 class MemoryWorthStore(GovernedMemories, VectorStore):
     """Memories with vectors, counters and verdicts, on SQLite and FAISS.
 
     Args:
-        url: SQLAlchemy URL; `sqlite://` keeps everything in memory.
+        url: SQLAlchemy URL; `sqlite://` keeps everything in memory, `postgresql+psycopg://host/name` is shared by
+            many workers, there in the Postgres schema `memoryworth` or the one of `?schema=name`.
         embedding: None means all-MiniLM-L6-v2 on this machine, from the `local` extra.
         policy: Thresholds; None means those stored in the database, or the default ones.
         namespace: Where memories go and are looked for unless a call says otherwise.
         embedding_name: What to call the model; by default its `model_name`.
         index: `flat` is exact, `hnsw` approximate and faster for many memories.
         durability: `normal` survives a crash of the process, `full` a power failure too.
+        pool_size: Connections to a database server at most; None means 5.
         clock: Unix time in seconds; for tests and simulations.
 
     Raises:
@@ -70,6 +73,7 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
         embedding_name: str | None = None,
         index: Kind = "flat",
         durability: Durability = "normal",
+        pool_size: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if embedding is None:
@@ -86,6 +90,7 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
             namespace=checked(namespace),
             index=index,
             durability=durability,
+            pool_size=pool_size,
             clock=clock,
         )
 

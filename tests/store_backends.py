@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -117,5 +120,8 @@ async def call(face: Face, store: BaseStore, method: str, *args: Any, **kwargs: 
     if face == "async":
         return await getattr(store, f"a{method}")(*args, **kwargs)
     if face == "thread":
-        return await asyncio.to_thread(getattr(store, method), *args, **kwargs)
+        work = partial(copy_context().run, partial(getattr(store, method), *args, **kwargs))
+        # Not in the loop's own pool: there the store embeds, and would wait for those that wait for it.
+        with ThreadPoolExecutor(1) as pool:
+            return await asyncio.wrap_future(pool.submit(work))
     return getattr(store, method)(*args, **kwargs)

@@ -28,7 +28,6 @@ from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.records import Arm
 from tests.conftest import StoreMaker
 from tests.fakes import DIMENSION, HashedWords, assert_exact, query
-from tests.postgres import new_database
 from tests.runs_fixtures import broken_ledger
 from tests.store_backends import FACED, Face, Place, StoreBackend, call
 
@@ -79,7 +78,7 @@ def open_subject(
     make_store: StoreMaker, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Callable[..., Any]:
     def postgres() -> str:  # the server starts only for those that need it
-        return new_database(request.getfixturevalue("_postgres"))
+        return request.getfixturevalue("postgres")
 
     def opened(backend: StoreBackend, ttl: Any = None) -> Any:
         return backend.open(Place(tmp_path, postgres), ttl)
@@ -194,9 +193,12 @@ async def test_errors_are_the_inner_stores(subject: Subject) -> None:
     for space in (("a.b",), ("",), (7,)):
         with pytest.raises(InvalidNamespaceError):
             await subject("search", space, query="apple")
-    if not subject.inner.supports_ttl:
-        with pytest.raises(NotImplementedError):
+    if isinstance(subject.inner, InMemoryStore):
+        with pytest.raises(NotImplementedError, match="InMemoryStore"):
             await subject("put", NOTES, "key", {}, ttl=5)
+    else:
+        await subject("put", NOTES, "key", {}, ttl=5)
+        assert (await subject.raw("get", NOTES, "key")).value == {}
 
 
 async def test_what_is_not_a_stores_own_method_is_the_inner_stores(subject: Subject) -> None:
@@ -209,7 +211,7 @@ async def test_what_is_not_a_stores_own_method_is_the_inner_stores(subject: Subj
     assert governed.embeddings is inner.embeddings
     with pytest.raises(AttributeError, match="nothing_like_that"):
         _ = governed.nothing_like_that
-    if inner.supports_ttl:
+    if not isinstance(inner, InMemoryStore):
         assert governed.setup == inner.setup
         assert governed.start_ttl_sweeper == inner.start_ttl_sweeper
 

@@ -127,7 +127,7 @@ def test_first_known() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
-    [(True, True), (0.75, 0.75), ({"score": False}, False), ({"other": 1}, None), (None, None)],
+    [(True, True), (0.75, 0.75), ({"score": False}, False), ({"other": 1}, {"other": 1}), (None, None)],
     ids=str,
 )
 def test_an_evaluator(answer: Any, expected: Any) -> None:
@@ -139,7 +139,7 @@ def test_an_evaluator(answer: Any, expected: Any) -> None:
 
     judge = evaluator(RunnableLambda(evaluate))
     memory = Document(id="m", page_content="told")
-    assert judge(run("out", inputs="in", memories=(memory,))) is expected
+    assert judge(run("out", inputs="in", memories=(memory,))) == expected
     assert asked == [{"inputs": "in", "outputs": "out", "memories": ["told"]}]
 
 

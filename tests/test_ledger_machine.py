@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -24,6 +25,7 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
+    run_state_machine_as_test,
 )
 from langchain_core.documents import Document
 
@@ -42,6 +44,7 @@ from tests.fakes import (
     query,
     unit,
 )
+from tests.ledger_server import Server, new_schema
 
 UNIT = 2**32
 WORDS = HashedWords(dimension=6)
@@ -228,15 +231,18 @@ class Model:
 
 
 class Machine(RuleBasedStateMachine):
-    """Rules for both backends."""
+    """Rules for all databases."""
 
     on_file = False
+    place: Callable[[], str] | None = None
 
     def __init__(self) -> None:
         super().__init__()
         self.clock = Clock()
         self.folder = tempfile.TemporaryDirectory() if self.on_file else None
         self.url = f"sqlite:///{Path(self.folder.name) / 'm.db'}" if self.folder else "sqlite://"
+        if self.place is not None:
+            self.url = self.place()
         self.stores: list[MemoryWorthStore] = []
 
     def open(self, policy: Policy | None = None) -> MemoryWorthStore:
@@ -245,7 +251,7 @@ class Machine(RuleBasedStateMachine):
     @initialize(policy=policies)
     def begin(self, policy: Policy) -> None:
         self.stores = [self.open(policy)]
-        if self.on_file:
+        if self.url != "sqlite://":
             self.stores.append(self.open())
         self.model = Model(policy)
 
@@ -492,7 +498,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(policy=policies)
     def change_policy(self, policy: Policy) -> None:
-        if self.on_file:
+        if self.url != "sqlite://":
             self.stores.append(self.open(policy))
             self.stores.pop(0).close()
         else:  # nobody else can open it
@@ -588,7 +594,7 @@ class OnFile(Machine):
 
 
 if os.environ.get("HYPOTHESIS_PROFILE", "default") == "default":
-    budget = settings(max_examples=60, stateful_step_count=50)
+    budget = settings(max_examples=50, stateful_step_count=40)
 else:
     budget = settings()
 
@@ -596,3 +602,10 @@ TestInMemory = Machine.TestCase
 TestInMemory.settings = budget
 TestOnFile = OnFile.TestCase
 TestOnFile.settings = budget
+
+
+def test_on_postgres(ledger: Server) -> None:
+    class OnPostgres(Machine):
+        place = staticmethod(lambda: new_schema(ledger))
+
+    run_state_machine_as_test(OnPostgres, settings=budget)

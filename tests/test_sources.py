@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -35,7 +36,7 @@ from langchain_memoryworth.records import EpisodeKey
 from langchain_memoryworth.sources import CHUNK, as_reward
 from tests.conftest import StoreMaker
 from tests.fakes import Clock, assert_exact, counters
-from tests.feedback_services import START, LangfuseService, LangSmith, Service, serving
+from tests.feedback_services import START, LangfuseService, LangSmith, serving
 from tests.runs_fixtures import credits_of, filled
 
 local = [pytest.mark.enable_socket, pytest.mark.allow_hosts(["127.0.0.1"])]
@@ -521,7 +522,7 @@ def test_openevals() -> None:
     named = evaluator(
         create_json_match_evaluator(), metric="json_match:b", reference={"a": 1, "b": 2}
     )
-    assert named(finished(None, {"a": 1, "b": 3})) is False
+    assert named(finished(None, {"a": 1, "b": 3})) == 0
 
 
 @pytest.mark.parametrize(("tool", "outcome"), [("look", True), ("guess", False)])
@@ -591,9 +592,11 @@ def test_what_is_read_of_an_answer(answer: Any, outcome: Any) -> None:
     assert scores_of(answer) == outcome
 
 
-def test_services_are_what_they_claim(request: pytest.FixtureRequest) -> None:
-    """Both adapters are used through one protocol, so each must have its parts."""
-    for service in (LangSmith, LangfuseService):
-        assert issubclass(service, Service)
-    for adapter in (LangSmithFeedback, LangfuseScores):
-        assert {"since", "again"} <= set(vars(adapter))
+def test_the_example_runs() -> None:
+    example = Path(__file__).parents[1] / "examples" / "feedback_pull.py"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", example], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "withdrawn=1" in done.stdout

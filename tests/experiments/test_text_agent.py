@@ -177,6 +177,15 @@ def test_the_hitchhiker_rides_with_minilm_more_than_with_words(results):
     assert together / asked > together_words / asked_words
 
 
+def test_without_worth_in_the_ranking_only_the_neighbourhood_couples_the_pair(results):
+    together, beside, specialist, hitchhiker, _ = results["similarity_minilm"][0]
+    assert together == beside == 1.0
+    assert specialist == hitchhiker
+    together, beside, specialist, hitchhiker, _ = results["similarity_words"][0]
+    assert together == beside == 0.0
+    assert specialist > 0.5 > hitchhiker  # worth tells them apart where they do not meet
+
+
 def test_runs_are_reproducible(results):
     again = simulate(0, EPISODES // 7)
     for arm in ("minilm", "words"):
@@ -218,6 +227,7 @@ def test_the_section_has_table_2_the_bar_and_both_statements(results):
     assert len(marks) == 12
     assert (3000, 0.17) in marks
     assert all(p.levels[0].y == 0.4 for p in section.figures[0].panels)
+    assert len(section.tables[1].rows) == 5
     rows = {row[0]: row for row in section.tables[0].rows}
     assert float(rows["mean distance to Table 2"][2]) < 0.25
 

@@ -1,0 +1,248 @@
+"""Reading the ledger for people: what a memory was part of, with whom, and what a run did to it. Nothing is written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import combinations, groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from langchain_memoryworth import standing
+from langchain_memoryworth.credit import Credit
+from langchain_memoryworth.database import Database, Session, Statement
+from langchain_memoryworth.errors import UnknownRunError
+from langchain_memoryworth.evidence import UNIT, Evidence
+from langchain_memoryworth.records import Arm, Namespace, WorthPoint, evidence_of, namespace_key
+
+LOOK_BACK = 50_000
+"""Episodes that companions and shares are counted over, the newest: a review is to take seconds, not minutes."""
+
+
+class Part(NamedTuple):
+    """One memory in one run, and what is known of it now.
+
+    Attributes:
+        standing: With its status and counters now.
+        change: The change of status that this run's settlement made, as text.
+    """
+
+    memory_id: str
+    text: str
+    rank: int
+    similarity: float | None
+    arm: Arm
+    propensity: float
+    shown: bool
+    credit: Credit
+    standing: standing.Standing
+    change: str | None
+
+
+class Settlement(NamedTuple):
+    """One settled run of one memory."""
+
+    seq: int
+    episode_id: str
+    settled_at: float
+    reward: float
+    context: str | None
+    evidence: Evidence
+    weight: float
+
+
+class Together(NamedTuple):
+    """How often memories were shown, alone and in pairs, over the last episodes.
+
+    Attributes:
+        episodes: How many episodes were looked at.
+        shown: By number.
+        pairs: By both numbers, the lower first.
+    """
+
+    episodes: int
+    shown: Counter[int]
+    pairs: Counter[tuple[int, int]]
+
+
+class Audit:
+    """Questions to the ledger. They read whole tables, and are for people, not for the serving path."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def settlements(self, seqs: Sequence[int]) -> dict[int, list[Settlement]]:
+        """All settled runs of some memories, in the order in which they were settled."""
+        with self._database.read() as session:
+            rows = standing.select_in(session, _SETTLEMENTS, seqs)
+        found: dict[int, list[Settlement]] = {s: [] for s in seqs}
+        for seq, id_, at, reward, context, weight, positive, size in sorted(
+            rows, key=itemgetter(2, 1)
+        ):
+            evidence = Credit(weight, positive, size).evidence
+            found[seq].append(Settlement(seq, id_, at, reward, context, evidence, weight / UNIT))
+        return found
+
+    def seq(self, namespace: Namespace, memory_id: str) -> int | None:
+        """Number of the live version of a memory."""
+        with self._database.read() as session:
+            row = session.row(_LIVE, namespace=namespace_key(namespace), id=memory_id)
+        return None if row is None else int(row[0])
+
+    def standing(self, seq: int) -> standing.Standing:
+        """Status, counters and baseline of one memory."""
+        with self._database.read() as session:
+            return standing.read(session, [seq])[seq]
+
+    def sources(self, seq: int, epoch: int) -> int:
+        """How many distinct sources have spoken of a memory since its last restore."""
+        with self._database.read() as session:
+            return session.number(standing.SOURCES, seq=seq, epoch=epoch)
+
+    def live(self, namespace: Namespace) -> dict[int, str]:
+        """Numbers and ids of the live memories of a namespace."""
+        with self._database.read() as session:
+            rows = session.rows(_ALL_LIVE, namespace=namespace_key(namespace))
+        return {int(seq): str(id_) for seq, id_ in rows}
+
+    def ends(self, seq: int) -> tuple[float, float | None]:
+        """When a memory was last stored, and its own end."""
+        with self._database.read() as session:
+            row = session.row(_ENDS, seq=seq)
+        return (0.0, None) if row is None else (row[0], row[1])
+
+    def vectors(self, seqs: Sequence[int]) -> NDArray[np.float32]:
+        """Unit vectors of memories that have one, shape (n, d), and empty ones left out by the caller."""
+        with self._database.read() as session:
+            rows = dict(standing.select_in(session, _VECTORS, seqs))
+        return np.array([np.frombuffer(rows[s], np.float32) for s in seqs])
+
+    def with_vector(self, seqs: Sequence[int]) -> list[int]:
+        """Those of some memories that are the store's own, and so have a vector."""
+        with self._database.read() as session:
+            rows = standing.select_in(session, _HAVE_VECTOR, seqs)
+        return sorted(int(s) for (s,) in rows)
+
+    def companions(self, seq: int, limit: int = 5) -> list[tuple[str, int]]:
+        """The memories most often shown in the same runs: id and number of runs."""
+        with self._database.read() as session:
+            return [(i, n) for i, n in session.rows(_COMPANIONS, seq=seq, limit=limit)]
+
+    def together(self) -> Together:
+        """Who was shown with whom."""
+        shown: Counter[int] = Counter()
+        pairs: Counter[tuple[int, int]] = Counter()
+        episodes = 0
+        with self._database.read() as session:
+            for seqs in _by_episode(session):
+                episodes += 1
+                shown.update(seqs)
+                pairs.update(combinations(seqs, 2))
+        return Together(episodes, shown, pairs)
+
+    def rejections(self, seqs: Sequence[int]) -> dict[tuple[int, str], Evidence]:
+        """Proposals that were rejected, and the evidence at that moment: the newest by memory and key."""
+        with self._database.read() as session:
+            rows = standing.select_in(session, _REJECTIONS, seqs)
+        return {
+            (seq, reason.split(":", 1)[0]): evidence_of(document)
+            for seq, reason, document, _ in sorted(rows, key=itemgetter(3))
+        }
+
+    def decided(self, seqs: Sequence[int]) -> set[int]:
+        """Those whose last change of status was a person's."""
+        with self._database.read() as session:
+            rows = standing.select_in(session, _LAST_ACTOR, seqs)
+        return {int(seq) for seq, actor in rows if actor != "policy"}
+
+    def parts(self, run_id: str) -> list[Part]:
+        """Every memory of one run, by rank.
+
+        Raises:
+            UnknownRunError: If no episode has that id.
+        """
+        with self._database.read() as session:
+            row = session.row(_FIND, id=run_id)
+            if row is None:
+                raise UnknownRunError(run_id)
+            rows = session.rows(_PARTS, eid=row[0])
+        return [
+            Part(
+                r[0],
+                r[1],
+                r[2],
+                r[3],
+                Arm(r[4]),
+                r[5],
+                bool(r[6]),
+                Credit(r[7], r[8], r[9]),
+                standing.standing_of(r[11:]),
+                r[10],
+            )
+            for r in rows
+        ]
+
+
+def worth_points(settlements: Sequence[Settlement]) -> tuple[WorthPoint, ...]:
+    """The worth after each settlement, added up from the first."""
+    total, points = Evidence(), []
+    for s in settlements:
+        total += s.evidence
+        at = datetime.fromtimestamp(s.settled_at, UTC)
+        points.append(WorthPoint(at, s.episode_id, s.reward, s.weight, total))
+    return tuple(points)
+
+
+def _by_episode(session: Session) -> Iterator[list[int]]:
+    rows: list[tuple[Any, ...]] = session.rows(_SHOWN, episodes=LOOK_BACK)
+    for _, some in groupby(rows, key=itemgetter(0)):
+        yield [seq for _, seq in some]
+
+
+_SETTLEMENTS = (
+    "SELECT x.seq, p.id, p.settled_at, p.reward, x.context, x.weight, x.positive, x.size "
+    "FROM exposures x JOIN episodes p ON p.eid = x.eid WHERE x.size > 0 AND x.seq IN :values"
+)
+_LIVE = Statement(
+    "SELECT seq FROM memories WHERE namespace = :namespace AND id = :id AND retired_at IS NULL"
+)
+_ALL_LIVE = Statement(
+    "SELECT seq, id FROM memories WHERE namespace = :namespace AND retired_at IS NULL ORDER BY seq"
+)
+_ENDS = Statement("SELECT written_at, expires_at FROM memories WHERE seq = :seq")
+_VECTORS = "SELECT seq, vector FROM memories WHERE seq IN :values"
+_HAVE_VECTOR = "SELECT seq FROM memories WHERE LENGTH(vector) > 0 AND seq IN :values"
+_COMPANIONS = Statement(
+    "SELECT m.id, COUNT(*) FROM exposures x JOIN exposures y ON y.eid = x.eid AND y.seq <> x.seq "
+    "JOIN memories m ON m.seq = y.seq WHERE x.seq = :seq AND x.shown = 1 AND y.shown = 1 "
+    "GROUP BY m.id ORDER BY 2 DESC, m.id LIMIT :limit"
+)
+_SHOWN = Statement(
+    "SELECT eid, seq FROM exposures WHERE shown = 1 AND size > 0 "
+    "AND eid > (SELECT COALESCE(MAX(eid), 0) FROM episodes) - :episodes ORDER BY eid, seq"
+)
+_REJECTIONS = (
+    "SELECT seq, reason, evidence, number FROM actions "
+    "WHERE kind IN ('reject', 'approve', 'reverify') AND seq IN :values"
+)
+_LAST_ACTOR = (
+    "SELECT a.seq, a.actor FROM actions a WHERE a.status_after IS NOT NULL AND a.seq IN :values "
+    "AND NOT EXISTS (SELECT 1 FROM actions b WHERE b.seq = a.seq AND b.number > a.number "
+    "AND b.status_after IS NOT NULL)"
+)
+_FIND = Statement(
+    "SELECT eid FROM episodes WHERE eid = COALESCE("
+    "(SELECT eid FROM aliases WHERE alias = :id), (SELECT eid FROM episodes WHERE id = :id))"
+)
+_PARTS = Statement(
+    "SELECT m.id, m.text, x.rank, x.similarity, x.arm, x.propensity, x.shown, x.weight, "
+    "x.positive, x.size, (SELECT MAX(a.kind || ': ' || a.reason) FROM actions a "
+    "WHERE a.seq = x.seq AND a.actor = 'policy' AND a.at = p.settled_at), "
+    f"{standing.STANDING_COLUMNS} FROM exposures x JOIN episodes p ON p.eid = x.eid "
+    "JOIN memories m ON m.seq = x.seq JOIN evidence e ON e.seq = x.seq "
+    "WHERE x.eid = :eid ORDER BY x.rank, x.seq"
+)

@@ -1,0 +1,228 @@
+"""What every governed store offers to the people who look after it: explain, review, undo, erase, move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from langchain_memoryworth.explanations import Explanation, RunExplanation
+from langchain_memoryworth.governor import Governor
+from langchain_memoryworth.namespaces import checked, resolved
+from langchain_memoryworth.records import Action, Erased, Namespace, WorthPoint
+from langchain_memoryworth.review import Proposal
+from langchain_memoryworth.steward import Verify
+from langchain_memoryworth.twins import awaitable
+
+
+class Oversight:
+    """The part of a governed store that is for people.
+
+    Attributes:
+        governor: The use cases behind it.
+    """
+
+    governor: Governor
+
+    def deprecate(
+        self,
+        memory_id: str | Sequence[str],
+        *,
+        reason: str = "",
+        actor: str = "user",
+        namespace: Sequence[str] | str | None = None,
+    ) -> None:
+        """Take memories out of service for good; they are kept for the record, and `restore` brings them back.
+
+        Raises:
+            InvalidTransitionError: If one of them is pinned.
+        """
+        self.governor.steward.deprecate(
+            self._place(namespace), as_ids(memory_id), actor=actor, reason=reason
+        )
+
+    adeprecate = awaitable(deprecate)
+
+    def undo(self, action: int | Action, *, reason: str = "", actor: str = "user") -> Action:
+        """Take a change of status back: the newest of its memory; everything but erasure can be.
+
+        Args:
+            action: Its number, or the action as `history` gives it.
+            reason: Why.
+            actor: Who.
+
+        Returns:
+            The action that took it back, which can be taken back likewise.
+
+        Raises:
+            InvalidInputError: If it cannot be taken back, or a later change of the memory stands before it.
+        """
+        number = action.number if isinstance(action, Action) else action
+        return self.governor.steward.undo(number, actor=actor, reason=reason)
+
+    aundo = awaitable(undo)
+
+    def history(
+        self, memory_id: str, *, namespace: Sequence[str] | str | None = None
+    ) -> tuple[Action, ...]:
+        """Everything decided about a memory, oldest first: who, when, why, on what evidence.
+
+        Raises:
+            MemoryNotFoundError: If there never was one by that id, or it was erased.
+        """
+        return self.governor.steward.history(self._place(namespace), memory_id)
+
+    ahistory = awaitable(history)
+
+    def actions(self, limit: int = 100) -> tuple[Action, ...]:
+        """The newest decisions about all memories, newest first; those about erased ones name no memory."""
+        return self.governor.steward.actions(limit)
+
+    aactions = awaitable(actions)
+
+    # -- erasure ----------------------------------------------------------------------------------------------
+
+    def erase(
+        self,
+        memory_id: str | Sequence[str],
+        *,
+        reason: str = "",
+        actor: str = "user",
+        namespace: Sequence[str] | str | None = None,
+    ) -> Erased:
+        """Remove memories for good: text, vector, metadata, all versions, and every mention of the id.
+
+        Only numbers are left, so that the worth of other memories does not change. This cannot be taken back.
+
+        Args:
+            memory_id: One id or several.
+            reason: Why; kept with the record of the erasure, so it should name nobody.
+            actor: Who; kept likewise.
+            namespace: None means the store's own.
+
+        Raises:
+            MemoryNotFoundError: If one of them is not there; then nothing is erased.
+        """
+        return self.governor.steward.erase(
+            self._place(namespace), as_ids(memory_id), actor=actor, reason=reason
+        )
+
+    aerase = awaitable(erase)
+
+    def erase_namespace(
+        self,
+        namespace: Sequence[str] | str,
+        *,
+        below: bool = False,
+        reason: str = "",
+        actor: str = "user",
+    ) -> Erased:
+        """`erase` for everything in a namespace, and with `below` in those under it."""
+        return self.governor.steward.erase_namespace(
+            self._place(namespace), below=below, actor=actor, reason=reason
+        )
+
+    aerase_namespace = awaitable(erase_namespace)
+
+    def erase_subject(
+        self, subject: Mapping[str, Any], *, reason: str = "", actor: str = "user"
+    ) -> Erased:
+        """`erase` for everything that has this metadata, in every namespace.
+
+        Args:
+            subject: Such as `{"user": "ada"}`: each key has the value, or a list that holds it.
+            reason: Why; see `erase`.
+            actor: Who.
+        """
+        return self.governor.steward.erase_subject(subject, actor=actor, reason=reason)
+
+    aerase_subject = awaitable(erase_subject)
+
+    def scrub(self) -> bool:
+        """Write the database file anew without what was erased, if `erase` said that others kept it busy.
+
+        Returns:
+            False if they still do.
+        """
+        return self.governor.steward.scrub()
+
+    # -- explanation ------------------------------------------------------------------------------------------
+
+    def explain(
+        self, memory_id: str, *, namespace: Sequence[str] | str | None = None
+    ) -> Explanation:
+        """Why a memory is served or not, in words and numbers; print it, or read its fields.
+
+        Raises:
+            MemoryNotFoundError: If there is none by that id, or it is past its time to live.
+        """
+        return self.governor.steward.explain(self._place(namespace), memory_id)
+
+    aexplain = awaitable(explain)
+
+    def explain_run(self, run_id: Any) -> RunExplanation:
+        """What a run retrieved, what of it was shown or held out, and what its outcome changed.
+
+        Raises:
+            UnknownRunError: If no episode has that id.
+        """
+        return self.governor.steward.explain_run(str(run_id))
+
+    aexplain_run = awaitable(explain_run)
+
+    def worth_history(
+        self, memory_id: str, *, namespace: Sequence[str] | str | None = None
+    ) -> tuple[WorthPoint, ...]:
+        """The worth of a memory after each settled run that showed it, in order of settlement."""
+        return self.governor.steward.worth_history(self._place(namespace), memory_id)
+
+    aworth_history = awaitable(worth_history)
+
+    # -- review -----------------------------------------------------------------------------------------------
+
+    def review(
+        self, limit: int | None = None, *, namespace: Sequence[str] | str | None = None
+    ) -> list[Proposal]:
+        """The memories that want a person, the most valuable first; see `review.Proposal`."""
+        return self.governor.steward.review(self._place(namespace), limit)
+
+    areview = awaitable(review)
+
+    def decide(
+        self,
+        proposals: Proposal | Sequence[Proposal],
+        decision: str,
+        *,
+        reason: str = "",
+        actor: str = "user",
+        verify: Verify | None = None,
+        namespace: Sequence[str] | str | None = None,
+    ) -> None:
+        """Do what a person decided about proposals of `review`, one or many.
+
+        A rejected one comes back when half of `Policy.v_min` retrievals have come since, at least one.
+
+        Args:
+            proposals: One, or a list.
+            decision: approve (what it proposes), reject, pin, deprecate, reverify or merge.
+            reason: Why.
+            actor: Who.
+            verify: For reverify, your own check: True restores the memory, False deprecates it, None leaves it.
+            namespace: Of the proposals; None means the store's own.
+
+        Raises:
+            InvalidInputError: If the decision does not fit one of them; then nothing is done.
+        """
+        listed = [proposals] if isinstance(proposals, Proposal) else list(proposals)
+        self.governor.steward.decide(
+            self._place(namespace), listed, decision, actor=actor, reason=reason, verify=verify
+        )
+
+    adecide = awaitable(decide)
+
+    def _place(self, namespace: Sequence[str] | str | None) -> Namespace:
+        return self.governor.namespace if namespace is None else resolved(checked(namespace))
+
+
+def as_ids(memory_id: str | Sequence[str]) -> list[str]:
+    """One id or several as a list."""
+    return [memory_id] if isinstance(memory_id, str) else list(memory_id)

@@ -1,0 +1,269 @@
+"""The use cases of the people who look after a store: explain, review, decide, erase. No SQL and no formula."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from langchain_memoryworth.audit import Audit, worth_points
+from langchain_memoryworth.database import Database
+from langchain_memoryworth.erasure import Erasure
+from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
+from langchain_memoryworth.explanations import Explanation, RunExplanation, explain, explain_part
+from langchain_memoryworth.governance import Governance
+from langchain_memoryworth.ledger import Ledger, in_force
+from langchain_memoryworth.memories import Memories
+from langchain_memoryworth.policy import Policy
+from langchain_memoryworth.records import Action, Erased, Memory, Namespace, WorthPoint
+from langchain_memoryworth.review import NEAR, Facts, Proposal, review
+
+Verify = Callable[[Memory], bool | None]
+"""A user's own check of a memory: True, it still holds; False, it does not; None, it could not be found out."""
+
+
+class Steward:
+    """What a governor offers beyond serving; ask for it with `governor.steward`, which brings it up to date.
+
+    Args:
+        database: Where everything is.
+        policy: The policy in force, as the governor knows it.
+        clock: Unix time in seconds.
+    """
+
+    def __init__(
+        self, database: Database, policy: Callable[[], Policy], clock: Callable[[], float]
+    ) -> None:
+        self._database = database
+        self._policy = policy
+        self._clock = clock
+        self._memories = Memories(database)
+        self._ledger = Ledger(database)
+        self._governance = Governance(database)
+        self._erasure = Erasure(database)
+        self._audit = Audit(database)
+
+    # -- decisions --------------------------------------------------------------------------------------------
+
+    def deprecate(
+        self, namespace: Namespace, ids: Sequence[str], *, actor: str, reason: str
+    ) -> None:
+        """Take memories out of service, and keep them for the record."""
+        self._governance.deprecate(namespace, ids, actor, reason, self._clock())
+
+    def undo(self, number: int, *, actor: str, reason: str) -> Action:
+        """Take a change of status back; see `Governance.undo`."""
+        return self._governance.undo(number, actor, reason, self._clock())
+
+    def history(self, namespace: Namespace, memory_id: str) -> tuple[Action, ...]:
+        """Everything decided about a memory, oldest first."""
+        return tuple(self._governance.history(namespace, memory_id))
+
+    def actions(self, limit: int) -> tuple[Action, ...]:
+        """The newest actions on all memories, newest first."""
+        return tuple(self._governance.actions(limit))
+
+    # -- erasure ----------------------------------------------------------------------------------------------
+
+    def erase(self, namespace: Namespace, ids: Sequence[str], *, actor: str, reason: str) -> Erased:
+        """Erase memories by id."""
+        return self._erased(self._erasure.ids(namespace, ids, actor, reason, self._clock()))
+
+    def erase_namespace(
+        self, namespace: Namespace, *, below: bool, actor: str, reason: str
+    ) -> Erased:
+        """Erase a namespace, and with `below` those under it."""
+        count = self._erasure.namespace(namespace, below, actor, reason, self._clock())
+        return self._erased(count)
+
+    def erase_subject(self, subject: Mapping[str, Any], *, actor: str, reason: str) -> Erased:
+        """Erase what has this metadata, in every namespace."""
+        return self._erased(self._erasure.subject(subject, actor, reason, self._clock()))
+
+    def scrub(self) -> bool:
+        """Write the database file anew without what was erased; False if others keep it busy."""
+        return self._database.scrub()
+
+    def _erased(self, count: int) -> Erased:
+        return Erased(count, self.scrub() if count else True)
+
+    # -- explanation ------------------------------------------------------------------------------------------
+
+    def explain(self, namespace: Namespace, memory_id: str) -> Explanation:
+        """Why a memory is served or not.
+
+        Raises:
+            MemoryNotFoundError: If there is none by that id, or it is past its time.
+        """
+        now, policy = self._clock(), self._policy()
+        memory = self._memories.one(namespace, memory_id, policy, now)
+        seq = self._seq(namespace, memory_id)
+        stands = self._audit.standing(seq)
+        return explain(
+            memory,
+            stands.recent,
+            policy,
+            sources=self._audit.sources(seq, stands.epoch),
+            expires_at=self._end(namespace, seq, policy),
+            companions=self._audit.companions(seq),
+            history=self._governance.history(namespace, memory_id),
+        )
+
+    def explain_run(self, run_id: str) -> RunExplanation:
+        """What a run retrieved, and what its outcome changed.
+
+        Raises:
+            UnknownRunError: If no episode has that id.
+        """
+        policy = self._policy()
+        episode = self._ledger.episode(run_id)
+        ranked = in_force(episode.outcomes, policy.sources, policy.metric)
+        return RunExplanation(
+            id=episode.id,
+            started_at=episode.started_at,
+            reward=episode.reward,
+            said_by=ranked[0].source if ranked else None,
+            parts=tuple(explain_part(p, policy) for p in self._audit.parts(run_id)),
+        )
+
+    def worth_history(self, namespace: Namespace, memory_id: str) -> tuple[WorthPoint, ...]:
+        """The worth of a memory after each of its settled runs."""
+        self._memories.one(namespace, memory_id, self._policy(), self._clock())
+        seq = self._seq(namespace, memory_id)
+        return worth_points(self._audit.settlements([seq])[seq])
+
+    def _seq(self, namespace: Namespace, memory_id: str) -> int:
+        seq = self._audit.seq(namespace, memory_id)
+        if seq is None:  # deleted since it was read
+            raise MemoryNotFoundError.of(namespace, [memory_id])
+        return seq
+
+    def _end(self, namespace: Namespace, seq: int, policy: Policy) -> datetime | None:
+        written, own = self._audit.ends(seq)
+        life = policy.life(namespace)
+        ends = [] if own is None else [own]
+        ends += [] if life is None else [written + life.total_seconds()]
+        return datetime.fromtimestamp(min(ends), UTC) if ends else None
+
+    # -- review -----------------------------------------------------------------------------------------------
+
+    def review(self, namespace: Namespace, limit: int | None) -> list[Proposal]:
+        """What wants a person, the most valuable first."""
+        policy = self._policy()
+        alive = {m.id: m for m in self._memories.all(namespace, None, policy, self._clock())}
+        seqs = {s: alive[i] for s, i in self._audit.live(namespace).items() if i in alive}
+        numbers = list(seqs)
+        facts = Facts(
+            memories=seqs,
+            recent={s: self._audit.standing(s).recent for s in numbers},
+            decided=frozenset(self._audit.decided(numbers)),
+            settlements=self._audit.settlements(numbers),
+            together=self._audit.together(),
+            near=self._near(numbers),
+            rejections=self._audit.rejections(numbers),
+        )
+        return review(facts, policy)[:limit]
+
+    def decide(
+        self,
+        namespace: Namespace,
+        proposals: Sequence[Proposal],
+        decision: str,
+        *,
+        actor: str,
+        reason: str,
+        verify: Verify | None,
+    ) -> None:
+        """Do what a person decided about proposals.
+
+        Raises:
+            InvalidInputError: If the decision is not known, or does not fit one of the proposals; nothing is done then.
+        """
+        for proposal in proposals:
+            self._check(proposal, decision, verify)
+        for proposal in proposals:
+            what = proposal.action if decision == "approve" else decision
+            self._carry_out(namespace, proposal, what, actor, reason, verify)
+
+    def _check(self, proposal: Proposal, decision: str, verify: Verify | None) -> None:
+        if decision not in _DECISIONS:
+            raise InvalidInputError(
+                f"decision={decision!r}; give one of {', '.join(_DECISIONS)}", value=decision
+            )
+        what = proposal.action if decision == "approve" else decision
+        if what == "merge" and proposal.other_id is None:
+            raise InvalidInputError(
+                f"{proposal.why} of {proposal.memory_id!r} is about one memory; merging needs two",
+                value=proposal,
+            )
+        if what == "reverify" and verify is None:
+            raise InvalidInputError(
+                "re-verifying needs verify=, your own check of a memory; or reject, pin, deprecate",
+                value=proposal,
+            )
+
+    def _carry_out(
+        self,
+        namespace: Namespace,
+        proposal: Proposal,
+        what: str,
+        actor: str,
+        reason: str,
+        verify: Verify | None,
+    ) -> None:
+        now, one = self._clock(), [proposal.memory_id]
+        note = f"{proposal.key}: {reason or proposal.reason}"
+        if what == "deprecate":
+            self._governance.deprecate(namespace, one, actor, note, now)
+        elif what == "pin":
+            self._governance.pin(namespace, one, actor, note, now)
+        elif what == "merge" and proposal.other_id is not None:
+            self._merge(namespace, proposal, proposal.other_id, actor, note)
+        elif what == "reverify" and verify is not None:
+            self._reverify(namespace, proposal, actor, note, verify)
+        self._remark(namespace, proposal, what, actor, note)
+
+    def _remark(
+        self, namespace: Namespace, proposal: Proposal, what: str, actor: str, note: str
+    ) -> None:
+        kind = what if what in ("reject", "reverify") else "approve"
+        self._governance.remark(namespace, [proposal.memory_id], kind, actor, note, self._clock())
+
+    def _merge(
+        self, namespace: Namespace, proposal: Proposal, other: str, actor: str, note: str
+    ) -> None:
+        """Keep the newer text. Evidence belongs to a text, so each keeps its own; one of them is served."""
+        self._governance.deprecate(namespace, [proposal.memory_id], actor, note, self._clock())
+
+    def _reverify(
+        self, namespace: Namespace, proposal: Proposal, actor: str, note: str, verify: Verify
+    ) -> None:
+        ids = [proposal.memory_id, *([] if proposal.other_id is None else [proposal.other_id])]
+        for memory_id in ids:
+            now = self._clock()
+            memory = self._memories.one(namespace, memory_id, self._policy(), now)
+            answer = verify(memory)
+            if answer is True:
+                self._governance.restore(namespace, [memory_id], actor, note, now)
+            elif answer is False:
+                self._governance.deprecate(namespace, [memory_id], actor, note, now)
+
+    def _near(self, seqs: Sequence[int]) -> list[tuple[int, int, float]]:
+        own = self._audit.with_vector(seqs)
+        if len(own) < 2:
+            return []
+        vectors = self._audit.vectors(own)
+        pairs: list[tuple[int, int, float]] = []
+        for start in range(
+            0, len(own), 512
+        ):  # some rows at a time: all pairs of many would not fit
+            cosines = vectors[start : start + 512] @ vectors.T
+            for i, j in np.argwhere(cosines >= NEAR).tolist():
+                if start + i < j:
+                    pairs.append((own[start + i], own[j], float(cosines[i, j])))
+        return pairs
+
+
+_DECISIONS = ("approve", "reject", "pin", "deprecate", "reverify", "merge")

