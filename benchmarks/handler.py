@@ -45,7 +45,7 @@ class _Idle(BaseCallbackHandler):
 
 def run(*, quick: bool) -> list[Row]:
     """Rows for both chains, sync and async."""
-    rounds = 2 if quick else 400
+    rounds = 2 if quick else 300
     loop = asyncio.new_event_loop()
     with folder() as place, closing(loop):
         vectors = unit_vectors(50 if quick else 1_000)

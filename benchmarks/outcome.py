@@ -39,7 +39,7 @@ def run(*, quick: bool) -> list[Row]:
     with folder() as place:
         vectors = unit_vectors(50 if quick else _MEMORIES)
         filled(place / "filled.db", vectors).close()
-        rounds = {"normal": 2, "full": 2} if quick else {"normal": 600, "full": 300}
+        rounds = {"normal": 2, "full": 2} if quick else {"normal": 400, "full": 140}
         return [row for mode in _MODES for row in _rows(place, vectors, mode, rounds[mode])]
 
 

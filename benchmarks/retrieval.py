@@ -17,7 +17,7 @@ _AGAINST = "`IndexFlatIP.search`"
 
 def run(*, quick: bool) -> list[Row]:
     """Rows at each size."""
-    sizes = [(200, 2)] if quick else [(1_000, 600), (10_000, 300)]
+    sizes = [(200, 2)] if quick else [(1_000, 400), (10_000, 200)]
     rows = []
     for count, rounds in sizes:
         with folder() as place:

@@ -51,6 +51,7 @@ def _rows(count: int, *, blocks: int, rounds: int) -> list[Row]:
 def _by_block(pairs: Pairs, blocks: int) -> tuple[float, ...]:
     """Ours in units of the reference, the median of each block: two shares are never timed in one round."""
     ratios = [a / b for a, b in zip(pairs.ours, pairs.reference, strict=True)]
+    assert len(ratios) % blocks == 0
     size = len(ratios) // blocks
     return tuple(median(ratios[i * size : (i + 1) * size]) for i in range(blocks))
 

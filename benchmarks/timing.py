@@ -1,7 +1,8 @@
 """Timing of two sides in turn, so that what the machine does meanwhile happens to both.
 
 A single copy of an index may be 20 to 60 percent faster or slower than another by where it lies in memory; so each side
-comes in several copies, and a round is one call of every copy, in random order.
+comes in several copies, and a round is one call of every copy, in random order. Where calls are short, some rounds make a
+block, and a block's figure is the median of its calls: a call that the scheduler broke off says nothing of ours.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from time import perf_counter_ns
 from typing import NamedTuple
 
 COPIES = 3
-_ROUNDS_BETWEEN_COLLECTIONS = 50
+_BLOCKS = 20
+_MOST_ROUNDS = 10
 
 
 class Spread(NamedTuple):
@@ -46,7 +48,7 @@ class Side(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """What a side and its reference took, round by round, in seconds, mean of the copies."""
+    """What a call of a side and of its reference took, block by block, in seconds."""
 
     ours: tuple[float, ...]
     reference: tuple[float, ...]
@@ -79,22 +81,24 @@ def in_turn(
 def all_in_turn(
     sides: Sequence[Sequence[Side]], *, rounds: int, warmup: int = 5
 ) -> list[tuple[float, ...]]:
-    """`in_turn` for any number of sides; seconds by side and round."""
+    """`in_turn` for any number of sides; seconds by side and block."""
+    size = max(1, min(_MOST_ROUNDS, rounds // _BLOCKS))
     calls = [(number, side) for number, copies in enumerate(sides) for side in copies]
     order = random.Random(0)
     taken: list[list[float]] = [[] for _ in sides]
+    spent: list[list[int]] = [[] for _ in sides]
     gc.collect()
     gc.disable()
     try:
         for i in range(-warmup, rounds):
             order.shuffle(calls)
-            spent = [0] * len(sides)
             for number, side in calls:
-                spent[number] += _timed(side, i + warmup)
-            if i >= 0:
-                for number, copies in enumerate(sides):
-                    taken[number].append(spent[number] / len(copies) / 1e9)
-            if i % _ROUNDS_BETWEEN_COLLECTIONS == 0:
+                spent[number].append(_timed(side, i + warmup))
+            if i < 0 or (i + 1) % size == 0:
+                for times, block in zip(taken, spent, strict=True):
+                    if i >= 0:
+                        times.append(statistics.median(block) / 1e9)
+                    block.clear()
                 gc.collect()
     finally:
         gc.enable()

@@ -159,6 +159,35 @@ class Audit:
             rows = standing.select_in(session, _LAST_ACTOR, seqs)
         return {int(seq) for seq, actor in rows if actor != "policy"}
 
+    def check(self) -> list[str]:
+        """Counters that are not the sum of their credits, and episodes whose shares are not one."""
+        with self._database.read() as session:
+            stands = {r[0]: standing.standing_of(r) for r in session.rows(_STANDINGS)}
+            credits_ = session.rows(_CREDITS)
+            shares = session.rows(_SHARES, unit=UNIT)
+        totals = dict.fromkeys(stands, Evidence())
+        bases = dict.fromkeys(stands, Evidence())
+        problems = []
+        for seq, weight, positive, size, epoch in credits_:
+            if seq not in stands:
+                problems.append(f"credit for memory number {seq}, which is not there")
+                continue
+            evidence = Credit(weight, positive, size).evidence
+            totals[seq] += evidence
+            if epoch < stands[seq].epoch:
+                bases[seq] += evidence
+        for seq, s in stands.items():
+            if (s.evidence, s.baseline) != (totals[seq], bases[seq]):
+                problems.append(
+                    f"memory number {seq} has {s.evidence}, its ledger adds up to {totals[seq]}"
+                )
+        return problems + [f"the shares of run {id_!r} do not add up to one" for (id_,) in shares]
+
+    def schema_version(self) -> int:
+        """The schema version of the database."""
+        with self._database.read() as session:
+            return session.number(_VERSION)
+
     def parts(self, run_id: str) -> list[Part]:
         """Every memory of one run, by rank.
 
@@ -234,6 +263,13 @@ _LAST_ACTOR = (
     "AND NOT EXISTS (SELECT 1 FROM actions b WHERE b.seq = a.seq AND b.number > a.number "
     "AND b.status_after IS NOT NULL)"
 )
+_STANDINGS = Statement(f"SELECT {standing.STANDING_COLUMNS} FROM evidence e ORDER BY e.seq")
+_CREDITS = Statement("SELECT seq, weight, positive, size, epoch FROM exposures WHERE size > 0")
+_SHARES = Statement(
+    "SELECT p.id FROM episodes p JOIN exposures x ON x.eid = p.eid WHERE x.size > 0 "
+    "GROUP BY p.id HAVING SUM(x.weight) <> :unit ORDER BY p.id"
+)
+_VERSION = Statement("SELECT value FROM meta WHERE key = 'schema_version'")
 _FIND = Statement(
     "SELECT eid FROM episodes WHERE eid = COALESCE("
     "(SELECT eid FROM aliases WHERE alias = :id), (SELECT eid FROM episodes WHERE id = :id))"

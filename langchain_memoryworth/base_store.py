@@ -30,6 +30,7 @@ from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.external import Caller, Candidate, Choice, ExternalMemories, OnChange
 from langchain_memoryworth.governor import governor_of
 from langchain_memoryworth.operations import GovernedMemories
+from langchain_memoryworth.records import SearchExplanation
 
 _MARGIN = 8
 """How many more items than wanted the first look asks for at least, where some may be held back."""
@@ -108,6 +109,18 @@ class GovernedStore(GovernedMemories, BaseStore):
     async def __aexit__(self, *exception: object) -> None:
         await self.inner.__aexit__(*exception)  # type: ignore[attr-defined]
 
+    def explain_search(self, query: str, k: int = 4, **kwargs: Any) -> SearchExplanation:
+        """Not here: the vectors are the inner store's. `explain` says of one memory why it is served or not.
+
+        Raises:
+            InvalidInputError: Always.
+        """
+        raise InvalidInputError(
+            "a GovernedStore has no vectors to explain a search by; compare store.inner.search(...) "
+            "with store.search(...), and ask store.explain(store.memory_id(namespace, key))",
+            value=query,
+        )
+
     # -- operations ----------------------------------------------------------------------------------------------
 
     @staticmethod
@@ -122,7 +135,7 @@ class GovernedStore(GovernedMemories, BaseStore):
         value: Mapping[str, Any],
         index: Literal[False] | list[str] | None = None,
         *,
-        ttl: float | None | NotProvided = NOT_PROVIDED,
+        ttl: float | NotProvided | None = NOT_PROVIDED,
     ) -> None:
         """The inner store's: stores differ in where they check whether an item may expire."""
         self.inner.put(namespace, key, value, index, ttl=ttl)
@@ -134,7 +147,7 @@ class GovernedStore(GovernedMemories, BaseStore):
         value: Mapping[str, Any],
         index: Literal[False] | list[str] | None = None,
         *,
-        ttl: float | None | NotProvided = NOT_PROVIDED,
+        ttl: float | NotProvided | None = NOT_PROVIDED,
     ) -> None:
         """The inner store's, see `put`."""
         await self.inner.aput(namespace, key, value, index, ttl=ttl)

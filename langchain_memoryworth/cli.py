@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from langchain_memoryworth.errors import MemoryWorthError, MissingExtraError
+from langchain_memoryworth.terminal import clean
 
 
 def main() -> None:
@@ -12,7 +13,7 @@ def main() -> None:
     try:
         _run()
     except MemoryWorthError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {clean(error)}", file=sys.stderr)
         sys.exit(1)
 
 

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from langchain_memoryworth import deciding, looking, moving
+
 if TYPE_CHECKING:
     from langchain_memoryworth.vectorstore import MemoryWorthStore
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+for _group in (looking, deciding, moving):
+    _group.register(app)
 
 
 @app.callback()

@@ -23,6 +23,9 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
+_MANY = 200
+
+
 class Statement:
     """One SQL text with `:name` parameters, compiled once per dialect.
 
@@ -53,11 +56,13 @@ class Statement:
 class Session:
     """One transaction, on the driver's own cursor: what SQLAlchemy adds per statement costs as much as SQLite itself."""
 
-    __slots__ = ("_cursor", "_dialect")
+    __slots__ = ("_cursor", "_dialect", "_reader")
 
-    def __init__(self, cursor: Any, dialect: Dialect) -> None:
+    def __init__(self, cursor: Any, dialect: Dialect, reader: Callable[[], Any]) -> None:
         self._cursor = cursor
         self._dialect = dialect
+        # In a pipeline the answers to earlier statements still arrive, and would be taken for the one that is read.
+        self._reader = reader
 
     def run(self, statement: Statement, parameters: Mapping[str, Any] | None = None) -> None:
         """Run a statement once."""
@@ -65,18 +70,25 @@ class Session:
 
     def run_many(self, statement: Statement, parameters: Sequence[Mapping[str, Any]]) -> None:
         """Run a statement once per mapping."""
-        self._cursor.executemany(statement.on(self._dialect), parameters)
+        sql = statement.on(self._dialect)
+        if self._dialect.name == "postgresql" and len(parameters) < _MANY:
+            for each in parameters:  # in the pipeline of the transaction; psycopg's own would wait for the server
+                self._cursor.execute(sql, each)
+            return
+        self._cursor.executemany(sql, parameters)
 
     def rows(self, statement: Statement, **parameters: Any) -> list[tuple[Any, ...]]:
         """All rows of a query."""
-        self.run(statement, parameters)
-        found: list[tuple[Any, ...]] = self._cursor.fetchall()
+        cursor = self._reader()
+        cursor.execute(statement.on(self._dialect), parameters)
+        found: list[tuple[Any, ...]] = cursor.fetchall()
         return found
 
     def row(self, statement: Statement, **parameters: Any) -> tuple[Any, ...] | None:
         """The first row of a query, or None."""
-        self.run(statement, parameters)
-        found: tuple[Any, ...] | None = self._cursor.fetchone()
+        cursor = self._reader()
+        cursor.execute(statement.on(self._dialect), parameters)
+        found: tuple[Any, ...] | None = cursor.fetchone()
         return found
 
     def number(self, statement: Statement, **parameters: Any) -> int:
@@ -110,7 +122,11 @@ class Database:
         self._pid = os.getpid()
         if self._sqlite and not self._opened.shared:
             _close_before_fork(self)
-        self._migrate()
+        try:
+            self._migrate()
+        except BaseException:
+            self.close()
+            raise
         self._patience = float(BUSY_TIMEOUT_S)
 
     @property
@@ -137,24 +153,15 @@ class Database:
             alone: False for one that locks what it judges by, see `Mode`; on Postgres others may then run beside it.
         """
         queue = self._queue if self._sqlite else nullcontext()
-        with queue, self._transaction("write" if alone else "settle") as connection:
-            committing = False
-            try:
-                yield Session(connection.cursor(), self.engine.dialect)
-                committing = True
-                connection.commit()
-            except BaseException as error:
-                error.in_commit = committing  # type: ignore[attr-defined]
-                connection.rollback()
-                raise
+        with queue, self._transaction("write" if alone else "settle") as session:
+            yield session
 
     @contextmanager
     def read(self) -> Iterator[Session]:
         """A transaction that reads one state of the database throughout."""
         queue = self._queue if self._opened.shared else nullcontext()
-        with queue, self._transaction("read") as connection:
-            # Given back to the pool, it is rolled back.
-            yield Session(connection.cursor(), self.engine.dialect)
+        with queue, self._transaction("read") as session:
+            yield session  # given back to the pool, it is rolled back
 
     def again(self, call: Callable[[], _T], *, idempotent: bool) -> _T:
         """Do something that is one transaction, and do it again if the server undid it for the sake of another one.
@@ -175,46 +182,51 @@ class Database:
         raise AssertionError  # the pauses do not end
 
     @contextmanager
-    def _transaction(self, mode: Mode) -> Iterator[PoolProxiedConnection]:
+    def _transaction(self, mode: Mode) -> Iterator[Session]:
         with self._translated():
-            connection = self._begun(mode)
+            connection = self._connection()
+            committing = False
             try:
-                yield connection
+                with self._opened.pipeline(connection):
+                    cursor = connection.cursor()
+                    for statement in self._opened.begin[mode]:
+                        cursor.execute(statement)
+                    yield Session(cursor, self.engine.dialect, self._opened.reader(connection, cursor))
+                    if mode != "read":
+                        committing = True
+                        self._opened.commit(connection)
+            except BaseException as error:
+                error.in_commit = committing  # type: ignore[attr-defined]
+                self._undo(connection)
+                raise
             finally:
                 connection.close()
 
-    def _begun(self, mode: Mode) -> PoolProxiedConnection:
-        """A connection in a new transaction; those that went away while they were idle are replaced."""
+    def _undo(self, connection: PoolProxiedConnection) -> None:
+        try:
+            connection.rollback()
+        except self._driver_error:  # it has gone; the error that told of it is the one to raise
+            connection.invalidate()
+
+    def _connection(self) -> PoolProxiedConnection:
+        """A connection that is up; those that went away while they were idle are replaced."""
         if self._sqlite:
-            return self._begin(mode)
+            return self.engine.raw_connection()
         end = time.monotonic() + self._patience
         for pause in _pauses():
             try:
-                return self._begin(mode)
+                connection = self.engine.raw_connection()
             except Exception as error:
                 cause = getattr(error, "orig", None) or error
                 if self._opened.again(cause) == "no" or time.monotonic() + pause > end:
                     raise
-                self.engine.dispose()  # the others of the pool have gone with it
                 _wait(pause)
+                continue
+            if self._opened.alive(connection):
+                return connection
+            connection.invalidate()
+            connection.close()
         raise AssertionError
-
-    def _begin(self, mode: Mode) -> PoolProxiedConnection:
-        connection = self.engine.raw_connection()
-        try:
-            if not self._sqlite:
-                _check_alive(connection)
-                connection.driver_connection.pipeline().__enter__()
-            cursor = connection.cursor()
-            for statement in self._opened.begin[mode]:
-                cursor.execute(statement)
-        except BaseException:
-            if self._sqlite:
-                connection.close()
-            else:
-                connection.invalidate()
-            raise
-        return connection
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -275,7 +287,8 @@ class Database:
                 connection.rollback()
             if found == len(MIGRATIONS):
                 return
-            connection.exec_driver_sql(self._opened.begin["migrate"])
+            for statement in self._opened.begin["migrate"]:
+                connection.exec_driver_sql(statement)
             if self._opened.schema is not None:
                 self._make_schema(connection, self._opened.schema)
             found = self._schema_version(connection)  # another process may have been first

@@ -7,8 +7,11 @@ transactions may stand between: all settings are `LOCAL`, all locks end with the
 from __future__ import annotations
 
 import hashlib
+import select
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from sqlalchemy import URL, Engine, QueuePool, StaticPool, create_engine, event, make_url
@@ -43,6 +46,10 @@ class Opened:
         begin: What is sent to begin a transaction.
         fault: The error in our words.
         again: Whether the transaction was rolled back for the sake of another one.
+        alive: Whether a connection is still there, as far as can be told without asking the server.
+        pipeline: Within it statements are sent without waiting for the answers, until one is read.
+        reader: Gives the cursor for a query, from the connection and the cursor of its transaction.
+        commit: Ends a transaction.
         schema: Postgres schema, None on SQLite.
         shared: Whether all threads share one connection, as they must with SQLite in memory.
     """
@@ -51,6 +58,10 @@ class Opened:
     begin: Mapping[Mode, tuple[str, ...]]
     fault: Callable[[BaseException, str], Exception]
     again: Callable[[BaseException], Again]
+    alive: Callable[[Any], bool] = lambda _: True
+    pipeline: Callable[[Any], AbstractContextManager[Any]] = nullcontext
+    reader: Callable[[Any, Any], Callable[[], Any]] = lambda _, cursor: lambda: cursor
+    commit: Callable[[Any], object] = lambda connection: connection.commit()
     schema: str | None = None
     shared: bool = False
 
@@ -164,7 +175,24 @@ def _postgres(url: URL, durability: Durability, pool_size: int) -> Opened:
         raise errors.MissingExtraError("postgres", "psycopg") from error
     event.listen(engine, "connect", lambda connection, _: nul.register(connection))
     begin = _postgres_begin(schema, durability)
-    return Opened(engine, begin, _postgres_fault, _postgres_again, schema=schema)
+    return Opened(
+        engine,
+        begin,
+        _postgres_fault,
+        _postgres_again,
+        _is_alive,
+        lambda connection: connection.driver_connection.pipeline(),
+        lambda connection, _: partial(connection.driver_connection.cursor, binary=True),
+        # psycopg's own asks for the state as of the last answer, which in a pipeline may be that of before the BEGIN.
+        lambda connection: connection.driver_connection.execute("COMMIT"),
+        schema,
+    )
+
+
+def _is_alive(connection: Any) -> bool:
+    # The server says nothing to an idle connection, unless it ends it.
+    driver = connection.driver_connection
+    return not driver.closed and not select.select([driver.fileno()], [], [], 0)[0]
 
 
 def _schema_of(url: URL) -> tuple[URL, str]:

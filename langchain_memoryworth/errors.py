@@ -8,6 +8,7 @@ MemoryWorthError
 │   ├── InvalidVectorError                 NaN or infinite
 │   ├── DimensionMismatchError             a vector of another dimension than those stored
 │   ├── InvalidTransitionError             a change that a memory's status does not allow
+│   ├── ImportFileError                    a file that is no export or log, or does not add up
 │   └── NamespaceError                     a namespace that is malformed or cannot be resolved
 ├── MemoryNotFoundError (KeyError)         no memory by that id
 ├── UnknownRunError (KeyError)             no episode or alias by that id
@@ -34,7 +35,20 @@ from typing import Any, Literal
 
 
 class MemoryWorthError(Exception):
-    """Base of all errors of this package."""
+    """Base of all errors of this package; each can travel between processes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _revived, (type(self), self.args, self.__dict__)
+
+
+def _revived(
+    kind: type[MemoryWorthError], args: tuple[Any, ...], state: dict[str, Any]
+) -> MemoryWorthError:
+    # Not through __init__, whose arguments are the values and not the message.
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 class InvalidInputError(MemoryWorthError, ValueError):
@@ -99,6 +113,23 @@ class InvalidTransitionError(InvalidInputError):
         self.kind = kind
         self.memory_id = memory_id
         self.status = status
+
+
+class ImportFileError(InvalidInputError):
+    """A file to be imported that is damaged, hostile, or something else. Nothing of it was kept.
+
+    Attributes:
+        path: The file, if it is known.
+        line: Number of the line, from 1; 0 if it is about the file.
+        problem: What is wrong with it.
+    """
+
+    def __init__(self, path: str, line: int, problem: str) -> None:
+        where = f"line {line}" if line else "the file"
+        super().__init__(f"{path + ', ' if path else ''}{where}: {problem}", value=path)
+        self.path = path
+        self.line = line
+        self.problem = problem
 
 
 class _NotFoundError(MemoryWorthError, KeyError):

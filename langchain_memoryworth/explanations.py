@@ -41,10 +41,14 @@ class Explanation:
         e = self.memory.evidence
         lines = [
             f"{self.memory.id}: {'served' if self.served else 'not served'}. {self.why}",
-            f"  status {self.memory.status}, verdict {self.memory.verdict}, worth {e.worth:.3f}, "
-            f"success rate {self.belief}",
-            f"  {e.hits_positive:.3f} successes and {e.hits_negative:.3f} failures by weight, "
-            f"{e.retrievals} settled runs, worth {e.effective_size:g} retrievals",
+            (
+                f"  status {self.memory.status}, verdict {self.memory.verdict}, worth {e.worth:.3f}, "
+                f"success rate {self.belief}"
+            ),
+            (
+                f"  {e.hits_positive:.3f} successes and {e.hits_negative:.3f} failures by weight, "
+                f"{e.retrievals} settled runs, worth {e.effective_size:g} retrievals"
+            ),
         ]
         if self.expires_at is not None:
             lines.append(f"  expires {self.expires_at:%Y-%m-%d %H:%M}")

@@ -119,7 +119,9 @@ class Governance:
     def _check_newest(self, session: Session, seq: int, number: int) -> None:
         taken_back: set[int] = set()
         for other, kind, undoes in session.rows(_CHANGES_OF, seq=seq):
-            if other == number and number not in taken_back:
+            if other == number:
+                if number in taken_back:
+                    break
                 return
             if kind == "undo" and other not in taken_back:
                 taken_back.add(undoes)  # what it took back, and itself, no longer stand in the way

@@ -18,12 +18,13 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.runnables import run_in_executor
 from numpy.typing import ArrayLike, NDArray
 
+from langchain_memoryworth.carrier import Carrier
 from langchain_memoryworth.credit import reward_of
 from langchain_memoryworth.database import Database, Durability, Session, retried
 from langchain_memoryworth.errors import InvalidInputError, InvalidVectorError, StoreClosedError
 from langchain_memoryworth.governance import Governance
 from langchain_memoryworth.index import Kind
-from langchain_memoryworth.ledger import Exposure, Ledger
+from langchain_memoryworth.ledger import Exposure, Ledger, Said
 from langchain_memoryworth.losses import Losses
 from langchain_memoryworth.memories import Memories, NewMemory, Text, Version
 from langchain_memoryworth.outbox import Outbox
@@ -61,7 +62,8 @@ class Governor:
     Args:
         url: SQLAlchemy URL of the database.
         embedding: Turns texts and queries into vectors.
-        embedding_name: What to call the model when checking that a store is not mixed from two.
+        embedding_name: What to call the model when checking that a store is not mixed from two; None means that there is no
+            model at hand, only the vectors that are stored.
         policy: Thresholds; None means those stored in the database, or the default ones.
         namespace: Where memories go and are looked for unless a call says otherwise.
         index: `flat` is exact, `hnsw` approximate.
@@ -75,7 +77,7 @@ class Governor:
         url: str,
         embedding: Embeddings,
         *,
-        embedding_name: str,
+        embedding_name: str | None,
         policy: Policy | None = None,
         namespace: Namespace = (),
         index: Kind = "flat",
@@ -86,7 +88,6 @@ class Governor:
         if index not in ("flat", "hnsw"):
             raise InvalidInputError(f"index={index!r}; give 'flat' or 'hnsw'", value=index)
         self.embedding = embedding
-        self.embedding_name = embedding_name
         self.namespace = namespace
         self.runs = Runs()
         self.losses = Losses()
@@ -102,8 +103,19 @@ class Governor:
         self._recall = Recall(self._database, self._memories)
         self._closed = False
         self._steward = Steward(self._database, lambda: self.policy, clock)
-        self._settings.check_name(embedding_name)
-        self.policy = self._settings.adopt(policy, clock())
+        self._carrier = Carrier(self._database, self._settings, clock, content_id)
+        try:
+            self._take_up(embedding_name, policy)
+        except BaseException:
+            self._database.close()
+            raise
+
+    def _take_up(self, embedding_name: str | None, policy: Policy | None) -> None:
+        """Compare what the database knows of the model and the policy with what was given."""
+        if embedding_name is not None:
+            self._settings.check_name(embedding_name)
+        self.embedding_name = embedding_name or self._settings.embedding_name() or ""
+        self.policy = self._settings.adopt(policy, self._clock())
         self._dimension = self._settings.dimension()
 
     @property
@@ -122,7 +134,17 @@ class Governor:
         """Before any use: everything put in earlier is done."""
         if self._closed:
             raise StoreClosedError(f"the store on {self.url} is closed; open it again")
+        if self._database.forked:
+            self._after_fork()
         self.outbox.drain()
+
+    def _after_fork(self) -> None:
+        """Take nothing from the parent that cannot be shared: connections, threads, and the locks of threads."""
+        self._database.after_fork()
+        self.outbox = Outbox()
+        self._replica = self._replica.anew()
+        self.runs.after_fork()
+        self.losses.after_fork()
 
     def _refresh(self) -> None:
         self._ready()
@@ -473,22 +495,29 @@ class Governor:
             InvalidInputError: If `used` names a memory that was not retrieved in the run.
         """
         self._ready()
-        if isinstance(outcome, Outcome):
-            used = outcome.used if used is None else used
-            outcome = reward_of(outcome.reward)
-        key = _outcome_key(source, source_id, metric)
-        checked = (
-            None
-            if outcome is None
-            else Outcome(reward_of(outcome), None if used is None else _names(used))
-        )
         return self._ledger.record(
             str(run_id),
-            checked,
-            key=key,
+            _checked(outcome, used),
+            key=_outcome_key(source, source_id, metric),
             policy=self._settings.policy,
             now=self._clock(),
         )
+
+    def record_outcomes(
+        self,
+        outcomes: Iterable[tuple[Any, bool | float | Outcome | None]],
+        *,
+        source: str,
+        source_id: str = "",
+        metric: str = "",
+    ) -> list[bool]:
+        """`record_outcome` for many runs in one transaction: all are written down, or none."""
+        self._ready()
+        key = _outcome_key(source, source_id, metric)
+        said = [Said(str(run_id), key, _checked(outcome, None)) for run_id, outcome in outcomes]
+        if not said:
+            return []
+        return self._ledger.record_many(said, policy=self._settings.policy, now=self._clock())
 
     def record_judgement(
         self,
@@ -515,6 +544,7 @@ class Governor:
         return [
             Document(id=texts[s].id, page_content=texts[s].text, metadata=dict(texts[s].metadata))
             for s in seqs
+            if s in texts  # not if it was erased meanwhile
         ]
 
     def episode(self, run_id: str) -> EpisodeRecord:
@@ -578,6 +608,12 @@ class Governor:
         """What people do who look after the store, on the present state of the database."""
         self._refresh()
         return self._steward
+
+    @property
+    def carrier(self) -> Carrier:
+        """Export and import, on the present state of the database."""
+        self._refresh()
+        return self._carrier
 
     def health(self) -> Health:
         """Counts of the database, and what could not be recorded since this governor was opened."""
@@ -662,6 +698,17 @@ def _listed(ids: _Ids) -> _Ids:
     if isinstance(ids, str) or not isinstance(ids, Iterable):
         raise InvalidInputError(f"{ids!r} is no list; give a list of memory ids", value=ids)
     return ids
+
+
+def _checked(
+    outcome: bool | float | Outcome | None, used: Iterable[str] | None
+) -> Outcome | None:
+    if isinstance(outcome, Outcome):
+        used = outcome.used if used is None else used
+        outcome = reward_of(outcome.reward)
+    if outcome is None:
+        return None
+    return Outcome(reward_of(outcome), None if used is None else _names(used))
 
 
 def _outcome_key(source: str, source_id: str, metric: str) -> OutcomeKey:

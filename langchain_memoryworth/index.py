@@ -267,5 +267,10 @@ class VectorIndex:
         return Found(self._seqs[rows], scores, np.clip(similarities, -1.0, 1.0))
 
 
+def single_threaded() -> None:
+    """Make FAISS start no threads: after a fork it would wait for ever for those of the parent."""
+    _faiss.omp_set_num_threads(1)
+
+
 def _nothing() -> Found:
     return Found(np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0, np.float32))

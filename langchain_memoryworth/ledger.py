@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -37,6 +38,14 @@ class Exposure(NamedTuple):
     similarity: float | None
     arm: Arm = Arm.SERVED
     propensity: float = 1.0
+
+
+class Said(NamedTuple):
+    """An outcome of a run, None to withdraw it, by its key."""
+
+    run_id: str
+    key: OutcomeKey
+    outcome: Outcome | None
 
 
 class _Row(NamedTuple):
@@ -166,41 +175,55 @@ class Ledger:
         with self._database.write(alone=False) as session:
             eid, _ = self._known(session, run_id, hold=True)
             outcomes = self._outcomes(session, eid)
-            current = outcomes.get(key)
-            if (None if current is None else _as_outcome(current)) == outcome:
+            if _is_known(outcomes, key, outcome):
                 return False
             rows = self._rows(session, eid, hold=True)
-            if outcome is not None and outcome.used is not None:
-                _check_used(set(outcome.used), rows, run_id)
-            written = OutcomeRecord(
-                key.source,
-                key.source_id,
-                None if outcome is None else outcome.reward,
-                None if outcome is None else outcome.used,
-                datetime.fromtimestamp(now, UTC),
-                key.metric,
-            )
-            self._write_outcome(session, eid, written, now)
-            outcomes.pop(key, None)
-            outcomes[key] = written  # the newest comes last
+            written = _take(outcomes, key, outcome, rows, run_id, now)
+            session.run(_OUTCOME, _outcome_row(eid, written, now))
             self._settle(session, eid, policy(session), now, rows, outcomes)
         return True
 
-    def _write_outcome(
-        self, session: Session, eid: int, outcome: OutcomeRecord, now: float
-    ) -> None:
-        session.run(
-            _OUTCOME,
-            {
-                "eid": eid,
-                "source": outcome.source,
-                "source_id": outcome.source_id,
-                "metric": outcome.metric,
-                "reward": outcome.reward,
-                "used": None if outcome.used is None else json.dumps(outcome.used),
-                "at": now,
-            },
-        )
+    @retried
+    def record_many(
+        self, said: Sequence[Said], *, policy: standing.PolicyOf, now: float
+    ) -> list[bool]:
+        """`record` for many at once, in order, and all of it or nothing: one transaction, each memory written once.
+
+        Raises:
+            UnknownRunError: If one of the runs is not known.
+            InvalidInputError: If `used` names a memory that was not retrieved in its run.
+        """
+        with self._database.write(alone=False) as session:
+            eids = self._hold_all(session, [s.run_id for s in said])
+            numbers = sorted(set(eids))
+            rows: dict[int, list[_Row]] = {eid: [] for eid in numbers}
+            for r in standing.select_in(session, _ROWS_OF, numbers, hold="FOR UPDATE OF e"):
+                rows[r[-1]].append(_row(r))
+            for each in rows.values():
+                each.sort(key=_place)
+            outcomes = self._outcomes_of(session, numbers)
+            news, written = [], []
+            for eid, (run_id, key, outcome) in zip(eids, said, strict=True):
+                news.append(not _is_known(outcomes[eid], key, outcome))
+                if news[-1]:
+                    record = _take(outcomes[eid], key, outcome, rows[eid], run_id, now)
+                    written.append(_outcome_row(eid, record, now))
+            if written:
+                session.run_many(_OUTCOME, written)
+                touched = sorted({w["eid"] for w in written})
+                self._settle_all(session, touched, rows, outcomes, policy(session), now)
+        return news
+
+    def _hold_all(self, session: Session, run_ids: Sequence[str]) -> list[int]:
+        """The numbers of runs, each locked, in the order of the numbers."""
+        wanted = sorted(set(run_ids))
+        found = dict(standing.select_in(session, _EIDS, wanted))
+        found |= dict(standing.select_in(session, _EIDS_BY_ALIAS, wanted))  # an alias wins
+        for run_id in run_ids:
+            if run_id not in found:
+                raise UnknownRunError(run_id)
+        standing.select_in(session, _HOLD_ALL, sorted(set(found.values())), hold="FOR UPDATE")
+        return [found[run_id] for run_id in run_ids]
 
     # -- settlement -------------------------------------------------------------------------------------------
 
@@ -215,46 +238,34 @@ class Ledger:
     ) -> None:
         rows = self._rows(session, eid, hold=True) if rows is None else rows
         outcomes = self._outcomes(session, eid) if outcomes is None else outcomes
-        ranked = in_force(list(outcomes.values()), policy.sources, policy.metric)
-        reward = ranked[0].reward if ranked else None
-        used = next((o.used for o in ranked if o.used is not None), _used_in_run(rows))
-        shown = [r for r in rows if r.shown]
-        newest = max((r.last_at for r in shown), default=now)
-        shares = policy.settle([_shown(r, newest) for r in shown], reward, used)
-        given = {r.standing.seq: c for r, c in zip(shown, shares, strict=True)}
-        self._give(session, eid, rows, given, policy, now)
-        session.run(_SETTLED, {"eid": eid, "reward": reward, "now": now if ranked else None})
+        settled = _settled(eid, rows, outcomes, policy, now)
+        if settled.writes:
+            session.run_many(_CREDIT, settled.writes)
+            standing.add(session, settled.deltas, policy, now)
+        session.run(_SETTLED, settled.head)
         standing.changed(session, "episode", eid)
 
-    def _give(
+    def _settle_all(
         self,
         session: Session,
-        eid: int,
-        rows: Sequence[_Row],
-        given: Mapping[int, Credit],
+        eids: Sequence[int],
+        rows: Mapping[int, Sequence[_Row]],
+        outcomes: Mapping[int, Mapping[OutcomeKey, OutcomeRecord]],
         policy: Policy,
         now: float,
     ) -> None:
-        deltas, writes = [], []
-        for row in rows:
-            new = given.get(row.standing.seq, Credit())
-            if new == row.credit:
-                continue
-            epoch = row.standing.epoch if row.epoch is None else row.epoch
-            deltas.append(standing.Delta(row.standing, new.evidence - row.credit.evidence, epoch))
-            writes.append(
-                {
-                    "eid": eid,
-                    "seq": row.standing.seq,
-                    "weight": new.weight,
-                    "positive": new.positive,
-                    "size": new.size,
-                    "epoch": epoch,
-                }
-            )
+        all_ = [_settled(eid, rows[eid], outcomes[eid], policy, now) for eid in eids]
+        writes = [w for s in all_ for w in s.writes]
         if writes:
             session.run_many(_CREDIT, writes)
-            standing.add(session, deltas, policy, now)
+            recent, older = _summed([d for s in all_ for d in s.deltas])
+            standing.add(session, recent, policy, now)
+            # Credit that was given before a restore, on top of the counters as they are by now.
+            stand = standing.read(session, [d.standing.seq for d in older])
+            older = [replace(d, standing=stand[d.standing.seq]) for d in older]
+            standing.add(session, older, policy, now)
+        session.run_many(_SETTLED, [s.head for s in all_])
+        standing.changed_many(session, eids, "episode")
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -363,35 +374,163 @@ class Ledger:
 
     def _rows(self, session: Session, eid: int, *, hold: bool = False) -> list[_Row]:
         """The exposures of an episode; `hold` keeps their counters as they are until the transaction ends."""
-        rows = [
-            _Row(
-                memory_id=r[0],
-                added_at=r[1],
-                rank=r[2],
-                similarity=r[3],
-                shown=bool(r[4]),
-                used=r[5],
-                at=r[6],
-                last_at=r[7],
-                credit=Credit(r[8], r[9], r[10]),
-                epoch=r[11],
-                standing=standing.standing_of(r[12:]),
-            )
-            for r in session.rows(_HOLD_ROWS if hold else _ROWS, eid=eid)
-        ]
-        return sorted(rows, key=lambda r: (r.rank, r.standing.seq)) if hold else rows
+        rows = [_row(r) for r in session.rows(_HOLD_ROWS if hold else _ROWS, eid=eid)]
+        return sorted(rows, key=_place) if hold else rows
 
     def _outcomes(self, session: Session, eid: int) -> dict[OutcomeKey, OutcomeRecord]:
         """The outcomes in force, the newest of each key, oldest first; withdrawn ones are left out."""
         current: dict[OutcomeKey, OutcomeRecord] = {}
-        for source, source_id, metric, reward, document, at in session.rows(_OUTCOMES, eid=eid):
-            key = OutcomeKey(source, source_id, metric)
-            current.pop(key, None)
-            if reward is not None:
-                used = None if document is None else tuple(json.loads(document))
-                when = datetime.fromtimestamp(at, UTC)
-                current[key] = OutcomeRecord(source, source_id, reward, used, when, metric)
+        for row in session.rows(_OUTCOMES, eid=eid):
+            _follow(current, *row)
         return current
+
+    def _outcomes_of(
+        self, session: Session, eids: Sequence[int]
+    ) -> dict[int, dict[OutcomeKey, OutcomeRecord]]:
+        """`_outcomes` of several episodes."""
+        current: dict[int, dict[OutcomeKey, OutcomeRecord]] = {eid: {} for eid in eids}
+        for eid, *row in standing.select_in(session, _OUTCOMES_OF, eids):
+            _follow(current[eid], *row)
+        return current
+
+
+def _place(row: _Row) -> tuple[int, int]:
+    return row.rank, row.standing.seq
+
+
+def _row(r: Sequence[Any]) -> _Row:
+    return _Row(
+        memory_id=r[0],
+        added_at=r[1],
+        rank=r[2],
+        similarity=r[3],
+        shown=bool(r[4]),
+        used=r[5],
+        at=r[6],
+        last_at=r[7],
+        credit=Credit(r[8], r[9], r[10]),
+        epoch=r[11],
+        standing=standing.standing_of(r[12:25]),
+    )
+
+
+def _follow(
+    current: dict[OutcomeKey, OutcomeRecord],
+    source: str,
+    source_id: str,
+    metric: str,
+    reward: float | None,
+    document: str | None,
+    at: float,
+) -> None:
+    """Take the next row of the outcomes of an episode."""
+    key = OutcomeKey(source, source_id, metric)
+    current.pop(key, None)
+    if reward is not None:
+        used = None if document is None else tuple(json.loads(document))
+        when = datetime.fromtimestamp(at, UTC)
+        current[key] = OutcomeRecord(source, source_id, reward, used, when, metric)
+
+
+def _is_known(
+    outcomes: Mapping[OutcomeKey, OutcomeRecord], key: OutcomeKey, outcome: Outcome | None
+) -> bool:
+    current = outcomes.get(key)
+    return (None if current is None else _as_outcome(current)) == outcome
+
+
+def _take(
+    outcomes: dict[OutcomeKey, OutcomeRecord],
+    key: OutcomeKey,
+    outcome: Outcome | None,
+    rows: Sequence[_Row],
+    run_id: str,
+    now: float,
+) -> OutcomeRecord:
+    """Put an outcome among those of its episode."""
+    if outcome is not None and outcome.used is not None:
+        _check_used(set(outcome.used), rows, run_id)
+    record = OutcomeRecord(
+        key.source,
+        key.source_id,
+        None if outcome is None else outcome.reward,
+        None if outcome is None else outcome.used,
+        datetime.fromtimestamp(now, UTC),
+        key.metric,
+    )
+    outcomes.pop(key, None)
+    outcomes[key] = record  # the newest comes last
+    return record
+
+
+def _outcome_row(eid: int, outcome: OutcomeRecord, now: float) -> dict[str, Any]:
+    return {
+        "eid": eid,
+        "source": outcome.source,
+        "source_id": outcome.source_id,
+        "metric": outcome.metric,
+        "reward": outcome.reward,
+        "used": None if outcome.used is None else json.dumps(outcome.used),
+        "at": now,
+    }
+
+
+class _Settled(NamedTuple):
+    """What a settlement changes: counters, credits, and the episode."""
+
+    deltas: list[standing.Delta]
+    writes: list[dict[str, Any]]
+    head: dict[str, Any]
+
+
+def _settled(
+    eid: int,
+    rows: Sequence[_Row],
+    outcomes: Mapping[OutcomeKey, OutcomeRecord],
+    policy: Policy,
+    now: float,
+) -> _Settled:
+    ranked = in_force(list(outcomes.values()), policy.sources, policy.metric)
+    reward = ranked[0].reward if ranked else None
+    used = next((o.used for o in ranked if o.used is not None), _used_in_run(rows))
+    shown = [r for r in rows if r.shown]
+    newest = max((r.last_at for r in shown), default=now)
+    shares = policy.settle([_shown(r, newest) for r in shown], reward, used)
+    given = {r.standing.seq: c for r, c in zip(shown, shares, strict=True)}
+    head = {"eid": eid, "reward": reward, "now": now if ranked else None}
+    settled = _Settled([], [], head)
+    for row in rows:
+        new = given.get(row.standing.seq, Credit())
+        if new == row.credit:
+            continue
+        epoch = row.standing.epoch if row.epoch is None else row.epoch
+        change = new.evidence - row.credit.evidence
+        settled.deltas.append(standing.Delta(row.standing, change, epoch))
+        settled.writes.append(
+            {
+                "eid": eid,
+                "seq": row.standing.seq,
+                "weight": new.weight,
+                "positive": new.positive,
+                "size": new.size,
+                "epoch": epoch,
+            }
+        )
+    return settled
+
+
+def _summed(
+    deltas: Sequence[standing.Delta],
+) -> tuple[list[standing.Delta], list[standing.Delta]]:
+    """One delta for each memory, first of the credit given since its last restore, then of older credit."""
+    rounds: tuple[dict[int, standing.Delta], ...] = ({}, {})
+    for d in deltas:
+        round_ = rounds[d.epoch < d.standing.epoch]
+        known = round_.get(d.standing.seq)
+        round_[d.standing.seq] = (
+            d if known is None else replace(known, evidence=known.evidence + d.evidence)
+        )
+    return list(rounds[0].values()), list(rounds[1].values())
 
 
 def in_force(
@@ -495,6 +634,9 @@ _HOLD_ROWS = Statement(
     _ROWS.sql,
     postgresql=_ROWS.sql.replace("x.rank, x.seq", "x.seq") + " FOR UPDATE OF e",
 )
+_ROWS_OF = _ROWS.sql.replace(" FROM exposures x", ", x.eid FROM exposures x").replace(
+    "x.eid = :eid ORDER BY x.rank, x.seq", "x.eid IN :values ORDER BY x.seq, x.eid"
+)
 _EXPOSURES = Statement(
     "SELECT m.id, x.seq, x.rank, x.similarity, x.arm, x.propensity, x.shown, x.weight, x.positive "
     "FROM exposures x JOIN memories m ON m.seq = x.seq WHERE x.eid = :eid ORDER BY x.rank, x.seq"
@@ -503,6 +645,13 @@ _OUTCOMES = Statement(
     "SELECT source, source_id, metric, reward, used, at FROM outcomes "
     "WHERE eid = :eid ORDER BY number"
 )
+_OUTCOMES_OF = (
+    "SELECT eid, source, source_id, metric, reward, used, at FROM outcomes "
+    "WHERE eid IN :values ORDER BY number"
+)
+_EIDS = "SELECT id, eid FROM episodes WHERE id IN :values"
+_EIDS_BY_ALIAS = "SELECT alias, eid FROM aliases WHERE alias IN :values"
+_HOLD_ALL = "SELECT eid FROM episodes WHERE eid IN :values ORDER BY eid"
 _SAID_BY = Statement(
     "SELECT e.id, o.source_id, o.metric, o.reward FROM outcomes o JOIN episodes e ON e.eid = o.eid "
     "WHERE o.source = :source AND e.started_at >= :since ORDER BY o.number"

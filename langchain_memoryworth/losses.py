@@ -13,10 +13,14 @@ class Losses:
     """Counters of one store, since it was opened."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.after_fork()
         self._failures: Counter[str] = Counter()
         self.unattributed = 0
         self.last: str | None = None
+
+    def after_fork(self) -> None:
+        """A lock that no thread holds: one of the parent's may have held the old one."""
+        self._lock = threading.Lock()
 
     @property
     def failures(self) -> dict[str, int]:

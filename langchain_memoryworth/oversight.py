@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from langchain_memoryworth.explanations import Explanation, RunExplanation
 from langchain_memoryworth.governor import Governor
+from langchain_memoryworth.logs import LogEntry
 from langchain_memoryworth.namespaces import checked, resolved
-from langchain_memoryworth.records import Action, Erased, Namespace, WorthPoint
+from langchain_memoryworth.records import Action, Erased, Imported, Namespace, WorthPoint
 from langchain_memoryworth.review import Proposal
 from langchain_memoryworth.steward import Verify
 from langchain_memoryworth.twins import awaitable
@@ -218,6 +220,54 @@ class Oversight:
         )
 
     adecide = awaitable(decide)
+
+    # -- moving -----------------------------------------------------------------------------------------------
+
+    def export_file(self, path: str | Path) -> int:
+        """Write everything into a JSON Lines file: memories, evidence, episodes, outcomes, decisions.
+
+        The policy and the pauses of interrupted runs are not part of it.
+
+        Returns:
+            The number of lines.
+        """
+        return self.governor.carrier.export(Path(path))
+
+    aexport_file = awaitable(export_file)
+
+    def import_file(self, path: str | Path, *, dry_run: bool = False) -> Imported:
+        """Take over a file of `export_file`; what is there already is recognised and not counted twice.
+
+        Args:
+            path: The file. It is checked as a whole before anything is written.
+            dry_run: Only say what would be new.
+
+        Raises:
+            ImportFileError: If it is damaged, hostile, or does not add up; nothing is written then.
+            EmbeddingMismatchError: If its vectors are of another model than those here.
+        """
+        return self.governor.carrier.take(Path(path), dry_run=dry_run)
+
+    aimport_file = awaitable(import_file)
+
+    def import_log(
+        self,
+        entries: Iterable[LogEntry],
+        *,
+        dry_run: bool = False,
+        namespace: Sequence[str] | str | None = None,
+    ) -> Imported:
+        """Turn runs of a log into evidence: these memories were retrieved, this happened.
+
+        Args:
+            entries: As `logs.from_csv`, `logs.from_langsmith` and `logs.from_langfuse` give them.
+            dry_run: Only say what would be new.
+            namespace: Where the memories are; None means the store's own.
+        """
+        place = self._place(namespace)
+        return self.governor.carrier.take_log(place, list(entries), dry_run=dry_run)
+
+    aimport_log = awaitable(import_log)
 
     def _place(self, namespace: Sequence[str] | str | None) -> Namespace:
         return self.governor.namespace if namespace is None else resolved(checked(namespace))

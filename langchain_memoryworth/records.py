@@ -207,6 +207,27 @@ class EpisodeRecord:
     outcomes: tuple[OutcomeRecord, ...] = ()
 
 
+class Imported(NamedTuple):
+    """What an import wrote, or with `dry_run` would write.
+
+    Attributes:
+        memories: New texts.
+        known_memories: Texts that were there already.
+        episodes: New runs.
+        known_episodes: Runs that were there already; nothing of them is counted twice.
+        outcomes: Outcomes of the new runs.
+        skipped: What could not be used, and why: one line each.
+    """
+
+    memories: int
+    known_memories: int
+    episodes: int
+    known_episodes: int
+    outcomes: int
+    dry_run: bool
+    skipped: tuple[str, ...] = ()
+
+
 class Erased(NamedTuple):
     """What an erasure did.
 

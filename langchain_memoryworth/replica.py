@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from langchain_memoryworth.database import Database, retried
 from langchain_memoryworth.evidence import UNIT
-from langchain_memoryworth.index import TERMS, Kind, VectorIndex
+from langchain_memoryworth.index import TERMS, Kind, VectorIndex, single_threaded
 from langchain_memoryworth.memories import Change, Feed, Memories, as_feed
 from langchain_memoryworth.policy import Policy, Rank
 from langchain_memoryworth.records import Namespace, namespace_key
@@ -129,6 +129,11 @@ class Replica:
         with database.read() as session:  # nothing is in memory that older changes could be about
             self._cursor = memories.cursor(session)
         self._lock = threading.RLock()
+
+    def anew(self) -> Replica:
+        """The same with nothing loaded, for a child process: what another thread was changing may be half done."""
+        single_threaded()
+        return Replica(self._database, self._memories, self._kind)
 
     @retried
     def refresh(self) -> bool:

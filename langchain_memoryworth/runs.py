@@ -69,9 +69,13 @@ class Runs:
         self._entries: OrderedDict[UUID, RunEntry] = OrderedDict()
         self._open: OrderedDict[UUID, Root] = OrderedDict()
         self._ended: deque[Root] = deque()
-        self._lock = threading.Lock()
+        self.after_fork()
         self.abandoned = 0
         self.reused = 0
+
+    def after_fork(self) -> None:
+        """A lock that no thread holds: one of the parent's may have held the old one."""
+        self._lock = threading.Lock()
 
     # -- begin and end ----------------------------------------------------------------------------------------
 

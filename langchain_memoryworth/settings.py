@@ -74,15 +74,25 @@ class Settings:
         with self._database.read() as session:
             return session.number(_GET, key="dimension") or None
 
-    def check_embedding(self, session: Session, name: str, dimension: int) -> None:
+    def check_embedding(
+        self, session: Session, name: str, dimension: int, *, keep: bool = True
+    ) -> None:
         """Compare an embedding with the one that filled the store; the first one to come is kept.
 
         Part of the transaction that stores its vectors: if that fails, nothing is kept of either.
+
+        Args:
+            session: The transaction.
+            name: Of the model.
+            dimension: Of its vectors.
+            keep: False only compares.
 
         Raises:
             EmbeddingMismatchError: If the model has another name or dimension.
         """
         stored = self._embedding(session)
+        if stored is None and not keep:
+            return
         if stored is None:
             session.run(_SET, {"key": "embedding", "value": name})
             session.run(_SET, {"key": "dimension", "value": str(dimension)})
@@ -91,6 +101,12 @@ class Settings:
                 f"{stored[0]!r} with {stored[1]} dimensions",
                 f"{name!r} with {dimension} dimensions",
             )
+
+    def embedding_name(self) -> str | None:
+        """Name of the model that filled the store, None while it is empty."""
+        with self._database.read() as session:
+            stored = self._embedding(session)
+        return None if stored is None else stored[0]
 
     def check_name(self, name: str) -> None:
         """`check_embedding` before any vector is there to be measured."""

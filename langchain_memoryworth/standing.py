@@ -68,20 +68,21 @@ def in_chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 @cache
-def in_list(sql: str, count: int) -> Statement:
+def in_list(sql: str, count: int, hold: str = "") -> Statement:
     """A statement whose `:values` stands for a list of `count` parameters."""
     names = ", ".join(f":v{i}" for i in range(count))
-    return Statement(sql.replace(":values", f"({names})"))
+    sql = sql.replace(":values", f"({names})")
+    return Statement(sql, postgresql=f"{sql} {hold}" if hold else None)
 
 
 def select_in(
-    session: Session, sql: str, values: Sequence[Any], **fixed: Any
+    session: Session, sql: str, values: Sequence[Any], *, hold: str = "", **fixed: Any
 ) -> list[tuple[Any, ...]]:
-    """All rows of a query with an IN list of any length."""
+    """All rows of a query with an IN list of any length; `hold` is what locks them where that must be said."""
     found: list[tuple[Any, ...]] = []
     for chunk in in_chunks(values):
         parameters = {f"v{i}": value for i, value in enumerate(chunk)} | fixed
-        found += session.rows(in_list(sql, len(chunk)), **parameters)
+        found += session.rows(in_list(sql, len(chunk), hold), **parameters)
     return found
 
 
@@ -178,6 +179,14 @@ def set_baseline(session: Session, seq: int, epoch: int, baseline: Evidence) -> 
     session.run(_SET_BASELINE, {**_addends(seq, baseline), "epoch": epoch})
 
 
+def set_evidence(
+    session: Session, seq: int, epoch: int, evidence: Evidence, baseline: Evidence
+) -> None:
+    """Write the counters of a memory that has none yet."""
+    session.run(_ADD, _addends(seq, evidence))
+    set_baseline(session, seq, epoch, baseline)
+
+
 def note(
     session: Session,
     kind: str,
@@ -212,10 +221,10 @@ def changed(session: Session, kind: ChangeKind, low: int, high: int | None = Non
     session.run(_CHANGED, {"kind": kind, "low": low, "high": low if high is None else high})
 
 
-def changed_many(session: Session, seqs: Sequence[int]) -> None:
-    """`changed` for single memories."""
+def changed_many(session: Session, seqs: Sequence[int], kind: ChangeKind = "memories") -> None:
+    """`changed` for single memories, or episodes."""
     if seqs:
-        session.run_many(_CHANGED, [{"kind": "memories", "low": s, "high": s} for s in seqs])
+        session.run_many(_CHANGED, [{"kind": kind, "low": s, "high": s} for s in seqs])
 
 
 def _addends(seq: int, evidence: Evidence) -> Mapping[str, int]:

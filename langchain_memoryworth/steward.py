@@ -89,6 +89,14 @@ class Steward:
     def _erased(self, count: int) -> Erased:
         return Erased(count, self.scrub() if count else True)
 
+    def check(self) -> list[str]:
+        """What does not add up in the ledger, one line each."""
+        return self._audit.check()
+
+    def schema_version(self) -> int:
+        """The schema version of the database; opening it has brought it to the newest."""
+        return self._audit.schema_version()
+
     # -- explanation ------------------------------------------------------------------------------------------
 
     def explain(self, namespace: Namespace, memory_id: str) -> Explanation:

@@ -93,7 +93,7 @@ def _faiss_looks_at(store: Any, k: int, arguments: Mapping[str, Any]) -> tuple[i
 
 
 def _cosine_of_chroma(store: Any) -> Cosine | None:
-    configuration = store._collection.configuration  # noqa: SLF001
+    configuration = store._collection.configuration_json  # noqa: SLF001  # the other one warns
     spaces = {(configuration.get(kind) or {}).get("space") for kind in ("hnsw", "spann")}
     return _from_distance if "cosine" in spaces else None
 

@@ -62,10 +62,12 @@ async def _sqlite(place: Place, ttl: Any) -> AsyncIterator[BaseStore]:
 
 @asynccontextmanager
 async def _sqlite_async(place: Place, ttl: Any) -> AsyncIterator[BaseStore]:
-    async with aiosqlite.core.Connection(lambda: _connect(place), 64) as connection:
-        async with AsyncSqliteStore(connection, index=_index(), ttl=ttl) as store:
-            await store.setup()
-            yield store
+    async with (
+        aiosqlite.core.Connection(lambda: _connect(place), 64) as connection,
+        AsyncSqliteStore(connection, index=_index(), ttl=ttl) as store,
+    ):
+        await store.setup()
+        yield store
 
 
 @asynccontextmanager

@@ -414,10 +414,10 @@ async def test_what_is_looked_at_and_not_served_lives_no_longer(
         await subject.fail("bread")
         for refresh, left in ((None, 60), (False, 1)):
             await execute(_SOON[kind])
-            found = await subject(
-                "search", ("notes",), query=QUERY, limit=1, refresh_ttl=refresh
-            )
-            rows = [tuple(r.values()) if isinstance(r, dict) else r for r in await execute(_LEFT[kind])]
+            found = await subject("search", ("notes",), query=QUERY, limit=1, refresh_ttl=refresh)
+            rows = [
+                tuple(r.values()) if isinstance(r, dict) else r for r in await execute(_LEFT[kind])
+            ]
             minutes = {key: float(value) for key, value in rows}
             assert minutes.pop(found[0].key) == pytest.approx(left, abs=0.5)
             assert list(minutes.values()) == pytest.approx([1, 1], abs=0.5)
@@ -438,6 +438,28 @@ def test_it_governs_a_store_with_a_store(make_store: StoreMaker) -> None:
         GovernedStore(inner, inner)
     with pytest.raises(InvalidInputError, match="'fresh' or 'keep'"):
         GovernedStore(inner, ledger, on_change="reset")  # type: ignore[arg-type]
+
+
+def test_a_search_of_the_inner_store_is_not_explained_by_other_vectors(
+    make_store: StoreMaker,
+) -> None:
+    governed = GovernedStore(InMemoryStore(), make_store())
+    with pytest.raises(InvalidInputError, match=r"store\.explain"):
+        governed.explain_search("apple")
+
+
+def test_what_a_person_takes_out_of_service_is_not_even_explored(make_store: StoreMaker) -> None:
+    inner = InMemoryStore(index={"dims": DIMENSION, "embed": HashedWords(), "fields": ["text"]})
+    for word in WORDS[:3]:
+        inner.put(NOTES, word, {"text": word})
+    governed = GovernedStore(inner, make_store(policy=Policy(v_min=1, exploration=1.0)))
+    with governed.episode():
+        governed.search(NOTES, query="apple")
+    governed.deprecate(governed.memory_id(NOTES, "apple"), reason="wrong")
+    with governed.episode():
+        assert "apple" not in keys(governed.search(NOTES, query="apple", limit=2))
+        assert "apple" not in keys(governed.search(NOTES, query="apple"))
+    assert "deprecate" in str(governed.explain(governed.memory_id(NOTES, "apple")))
 
 
 def test_ids_cannot_collide() -> None:

@@ -334,7 +334,9 @@ def test_a_handler_attached_twice_counts_once(memories: MemoryWorthStore, call: 
     assert credits_of(memories) == {"apple": 1}
 
 
-def test_two_handlers_of_one_store_settle_one_episode(memories: MemoryWorthStore, call: Call) -> None:
+def test_two_handlers_of_one_store_settle_one_episode(
+    memories: MemoryWorthStore, call: Call
+) -> None:
     by_rule = MemoryWorthCallbackHandler(memories, lambda run: False)
     by_model = MemoryWorthCallbackHandler(memories, lambda run: True, source="evaluator")
     call(memories.as_retriever(k=1) | text, "apple", {"callbacks": [by_rule, by_model]})
@@ -383,7 +385,9 @@ def test_last_episode_id_is_of_the_context(memories: MemoryWorthStore) -> None:
 
 def test_a_new_handler_has_no_last_episode(memories: MemoryWorthStore) -> None:
     chain = memories.as_retriever(k=1) | text
-    for _ in range(50):  # an address that is used again must not bring another handler's episode back
+    for _ in range(
+        50
+    ):  # an address that is used again must not bring another handler's episode back
         handler = MemoryWorthCallbackHandler(memories)
         assert handler.last_episode_id is None
         chain.invoke("apple", {"callbacks": [handler]})

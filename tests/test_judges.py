@@ -127,7 +127,13 @@ def test_first_known() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
-    [(True, True), (0.75, 0.75), ({"score": False}, False), ({"other": 1}, {"other": 1}), (None, None)],
+    [
+        (True, True),
+        (0.75, 0.75),
+        ({"score": False}, False),
+        ({"other": 1}, {"other": 1}),
+        (None, None),
+    ],
     ids=str,
 )
 def test_an_evaluator(answer: Any, expected: Any) -> None:
@@ -145,9 +151,7 @@ def test_an_evaluator(answer: Any, expected: Any) -> None:
 
 def test_an_evaluator_with_a_reader() -> None:
     model = GenericFakeChatModel(messages=iter([AIMessage("GOOD"), AIMessage("BAD")]))
-    judge = evaluator(
-        RunnableLambda(str) | model, read=lambda message: message.content == "GOOD"
-    )
+    judge = evaluator(RunnableLambda(str) | model, read=lambda message: message.content == "GOOD")
     assert judge(run("a")) is True
     assert judge(run("b")) is False
 
@@ -186,5 +190,10 @@ def test_what_is_no_exception_counts_only_by_name(store: MemoryWorthStore) -> No
         handler = MemoryWorthCallbackHandler(store, judge)
         with pytest.raises(KeyboardInterrupt):
             chain.invoke(word, {"callbacks": [handler]})
-    assert [store.evidence(w).retrievals for w in ("apple", "bread", "cedar", "delta")] == [0, 0, 1, 1]
+    assert [store.evidence(w).retrievals for w in ("apple", "bread", "cedar", "delta")] == [
+        0,
+        0,
+        1,
+        1,
+    ]
     assert store.worth("cedar") == store.worth("delta") == 0.0

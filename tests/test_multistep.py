@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -30,8 +30,8 @@ DISCOUNTED = Policy(credit_half_life=HOUR, w_min=0.0, exploration=0.0)
 
 
 @pytest.fixture
-def memories(make_store: StoreMaker) -> MemoryWorthStore:
-    return filled(make_store(policy=DISCOUNTED))
+def memories(make_store: StoreMaker, url: str) -> MemoryWorthStore:
+    return filled(make_store(url, policy=DISCOUNTED))
 
 
 def turn(store: MemoryWorthStore, word: str, episode: str = "e") -> None:
@@ -215,9 +215,9 @@ def test_a_thread_of_runs_is_one_episode_by_its_id(
 
 
 def test_turns_may_be_in_other_processes(
-    make_store: StoreMaker, file_url: str, clock: Clock
+    make_store: StoreMaker, shared_url: str, clock: Clock
 ) -> None:
-    first, second = filled(make_store(file_url, policy=DISCOUNTED)), make_store(file_url)
+    first, second = filled(make_store(shared_url, policy=DISCOUNTED)), make_store(shared_url)
     turn(first, "apple")
     clock.forward(seconds=3600)
     turn(second, "bread")
@@ -287,13 +287,10 @@ def test_whatever_happens_counters_are_the_fold_of_the_ledger(story: list[Any]) 
 
 
 @pytest.fixture
-def measured(make_store: StoreMaker) -> MemoryWorthStore:
-    store = filled(make_store(policy=Policy(metric="correct", exploration=0.0)))
+def measured(make_store: StoreMaker, url: str) -> MemoryWorthStore:
+    store = filled(make_store(url, policy=Policy(metric="correct", exploration=0.0)))
     turn(store, "apple")
     return store
-
-
-Say = Callable[[MemoryWorthStore], object]
 
 
 def test_one_metric_drives_and_the_others_are_kept(measured: MemoryWorthStore) -> None:

@@ -104,9 +104,7 @@ def test_a_store_is_needed() -> None:
 
 def test_the_threshold_is_a_relevance(memories: MemoryWorthStore, ask: Ask) -> None:
     memories.add_texts(["apple bread"], ids=["both"])
-    scored = {
-        d.id: s for d, s in memories.similarity_search_with_relevance_scores("apple", k=9)
-    }
+    scored = {d.id: s for d, s in memories.similarity_search_with_relevance_scores("apple", k=9)}
     between = (scored["both"] + scored["apple"]) / 2
     retriever = memories.as_retriever(
         search_type="similarity_score_threshold", search_kwargs={"score_threshold": between}

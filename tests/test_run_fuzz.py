@@ -12,6 +12,7 @@ import operator
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -136,13 +137,13 @@ class Builder:
         for name, part in zip(names, parts, strict=True):
             builder.add_node(name, (lambda state: "?") | part | (lambda out: {"done": ["x"]}))
         builder.add_edge(START, names[0])
-        for a, b in zip(names, names[1:], strict=False):
+        for a, b in pairwise(names):
             builder.add_edge(a, b)
         return RunnableLambda(lambda _: {"done": []}) | builder.compile() | str
 
     def subgraph(self, parts: list[Any]) -> Any:
         inner = self.graph(parts)
-        return RunnableLambda(lambda value: inner.invoke(value))
+        return RunnableLambda(inner.invoke)
 
     def retry(self, parts: list[Any]) -> Any:
         return parts[0].with_retry(stop_after_attempt=3, wait_exponential_jitter=False)
@@ -177,9 +178,7 @@ class Oracle:
             return self.succeeds(tree.parts[0], streaming=streaming)
         if tree.kind == "retry":
             attempts = 1 if streaming else 3
-            return any(
-                self.succeeds(tree.parts[0], streaming=streaming) for _ in range(attempts)
-            )
+            return any(self.succeeds(tree.parts[0], streaming=streaming) for _ in range(attempts))
         several = any if tree.kind == "fallback" else all
         return several(self.succeeds(p, streaming=streaming) for p in tree.parts)
 
@@ -227,7 +226,9 @@ def run(runnable: Any, how: str, config: Any) -> bool:
     return True
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(
+    max_examples=400, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
 @given(
     tree=trees.filter(certain),
     how=st.sampled_from(["invoke", "ainvoke", "stream", "batch", "stopped"]),
@@ -237,7 +238,9 @@ def test_every_episode_holds_what_the_oracle_says(
 ) -> None:
     builder, oracle = Builder(words), Oracle()
     asked: list[Any] = []
-    handler = MemoryWorthCallbackHandler(words, lambda r: bool(asked.append(r)) or r.outputs is not r)
+    handler = MemoryWorthCallbackHandler(
+        words, lambda r: bool(asked.append(r)) or r.outputs is not r
+    )
     run_id = uuid.uuid4()
     before = words.health()
     # The outermost is a sequence, so that the last step's retrieval is over before the first chunk comes.

@@ -279,12 +279,16 @@ async def test_a_cancelled_run(life: Life, kind: str) -> None:
 async def test_a_run_that_times_out(life: Life) -> None:
     started = asyncio.Event()
     chain = life.retriever | waiting(started)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05) as limit:
-            task = asyncio.create_task(chain.ainvoke("apple", life.config))
+    task = asyncio.create_task(chain.ainvoke("apple", life.config))
+
+    async def limited() -> None:
+        async with asyncio.timeout(None) as limit:
             await started.wait()
-            limit.reschedule(asyncio.get_running_loop().time())
+            limit.reschedule(asyncio.get_running_loop().time())  # it is over now
             await task
+
+    with pytest.raises(TimeoutError):
+        await limited()
     assert task.cancelled()
     life.is_unknown("apple")
 
@@ -305,9 +309,7 @@ async def test_one_cancelled_of_many(life: Life) -> None:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
 @pytest.mark.parametrize("place", ["chain", "graph"])
-def test_an_interrupt_of_the_process(
-    life: Life, error: type[BaseException], place: str
-) -> None:
+def test_an_interrupt_of_the_process(life: Life, error: type[BaseException], place: str) -> None:
     def stop(_: Any) -> Any:
         raise error
 

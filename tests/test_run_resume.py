@@ -9,6 +9,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -78,7 +79,7 @@ def built(*nodes: tuple[str, Any]) -> Any:
     for name, node in nodes:
         builder.add_node(name, node)
     builder.add_edge(START, nodes[0][0])
-    for (a, _), (b, _) in zip(nodes, nodes[1:], strict=False):
+    for (a, _), (b, _) in pairwise(nodes):
         builder.add_edge(a, b)
     return builder
 
@@ -142,7 +143,9 @@ def test_several_interrupts_in_one_node(life: Life, call: Call) -> None:
         life.retriever.invoke("cedar")  # again at every resume: the node begins anew
         return {"found": [interrupt("first"), interrupt("second")]}
 
-    graph = built(("recall", recall(life)), ("ask", ask_twice)).compile(checkpointer=InMemorySaver())
+    graph = built(("recall", recall(life)), ("ask", ask_twice)).compile(
+        checkpointer=InMemorySaver()
+    )
     call(graph, {"query": "apple"}, on(life))
     call(graph, Command(resume="1"), on(life))
     life.is_unknown("apple", "cedar")
@@ -258,10 +261,12 @@ def test_an_interrupt_in_a_tool_is_no_tool_error(life: Life, call: Call) -> None
         [look_up, confirm],
         checkpointer=InMemorySaver(),
     )
-    call(agent, {"messages": [HumanMessage("?")]}, on(life))
-    call(agent, Command(resume="yes"), on(life))
+    run_id = uuid.uuid4()  # the same for both, so that what was noted of the first is kept
+    call(agent, {"messages": [HumanMessage("?")]}, {**on(life), "run_id": run_id})
+    call(agent, Command(resume="yes"), {**on(life), "run_id": run_id})
     life.is_success("apple")
     assert life.judge.runs[0].tool_errors == ()
+    assert life.store.health().reused == 0
 
 
 def test_a_graph_that_is_retried_around(life: Life, call: Call) -> None:
@@ -363,7 +368,9 @@ def test_a_graph_that_failed_and_goes_on(life: Life, call: Call) -> None:
 def checkpoint(graph: Any, following: str) -> Any:
     """The oldest checkpoint of the thread that has a node before it."""
     history = graph.get_state_history({"configurable": {"thread_id": "t"}})
-    return [s for s in history if s.next == (following,)][-1].config["configurable"]["checkpoint_id"]
+    return [s for s in history if s.next == (following,)][-1].config["configurable"][
+        "checkpoint_id"
+    ]
 
 
 def test_time_travel_begins_an_episode_of_its_own(life: Life, call: Call) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import operator
+import threading
 import uuid
 from collections.abc import Callable
 from typing import Annotated, Any, TypedDict
@@ -18,7 +19,11 @@ from langchain_classic.retrievers import (
     MultiQueryRetriever,
     ParentDocumentRetriever,
 )
-from langchain_core.callbacks import CallbackManagerForRetrieverRun, dispatch_custom_event
+from langchain_core.callbacks import (
+    CallbackManagerForRetrieverRun,
+    adispatch_custom_event,
+    dispatch_custom_event,
+)
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.output_parsers import BaseOutputParser
@@ -160,7 +165,9 @@ def test_two_fallbacks_beside_each_other_do_not_mix(life: Life) -> None:
     chain = failing(life, "bread").with_fallbacks([life.retriever | text])
 
     async def both() -> None:
-        await asyncio.gather(chain.ainvoke("apple", life.config), chain.ainvoke("cedar", life.config))
+        await asyncio.gather(
+            chain.ainvoke("apple", life.config), chain.ainvoke("cedar", life.config)
+        )
 
     asyncio.run(both())
     assert life.rewards == [1.0, 1.0]
@@ -247,7 +254,9 @@ def test_a_handler_bound_inside_one_that_sees_all(life: Life, call: Call) -> Non
 
 
 def test_nodes_of_a_graph(life: Life, call: Call) -> None:
-    graph = chained(("a", recall(life)), ("b", recall(life, "bread")), ("c", recall(life))).compile()
+    graph = chained(
+        ("a", recall(life)), ("b", recall(life, "bread")), ("c", recall(life))
+    ).compile()
     assert call(graph, {"query": "apple"}, life.config)["found"] == ["apple", "bread", "apple"]
     life.is_success("apple", "bread")
 
@@ -441,11 +450,16 @@ def test_an_ensemble_with_two_ids_of_one_text(make_store: StoreMaker, call: Call
     store = make_store(policy=Policy(w_min=0.0))
     store.add_texts(["apple", "apple", "bread"], ids=["a1", "a2", "b"])
     ensemble = EnsembleRetriever(
-        retrievers=[Foreign(ids=("a1",)) | _as("apple"), store.as_retriever(k=3)], weights=[0.9, 0.1]
+        retrievers=[Foreign(ids=("a1",)) | _as("apple"), store.as_retriever(k=3)],
+        weights=[0.9, 0.1],
     )
     handler = MemoryWorthCallbackHandler(store, lambda run: True)
     given: list[str] = []
-    call(ensemble | (lambda found: given.extend(d.id for d in found)), "apple", {"callbacks": [handler]})
+    call(
+        ensemble | (lambda found: given.extend(d.id for d in found)),
+        "apple",
+        {"callbacks": [handler]},
+    )
     assert len(given) == 2
     assert set(credits_of(store, words=("a1", "a2", "b"))) == set(given)
     assert store.health().ok
@@ -522,7 +536,9 @@ def test_after_a_retriever_a_search_is_nobodys_again(make_store: StoreMaker, cal
     assert [shown(store, e) for e in rewards(store)] == [{"apple"}, {"apple"}]
 
 
-def test_a_retriever_that_searches_itself_and_gives_less(make_store: StoreMaker, call: Call) -> None:
+def test_a_retriever_that_searches_itself_and_gives_less(
+    make_store: StoreMaker, call: Call
+) -> None:
     class Choosy(BaseRetriever):
         store: Any
 
@@ -578,8 +594,18 @@ def test_a_prompt_that_leaves_nothing(life: Life, call: Call) -> None:
 
 
 def test_a_branch_does_not_speak_for_another(life: Life, call: Call) -> None:
-    cutting = life.store.as_retriever(k=2) | first(1)
-    whole = RunnableLambda(lambda _: "cedar cedar delta") | life.store.as_retriever(k=2)
+    there = threading.Event()
+
+    def wait(documents: list[Document]) -> list[Document]:
+        assert there.wait(60)  # the other branch has its documents when this one speaks
+        return documents
+
+    def arrive(documents: list[Document]) -> list[Document]:
+        there.set()
+        return documents
+
+    cutting = life.store.as_retriever(k=2) | wait | first(1)
+    whole = RunnableLambda(lambda _: "cedar cedar delta") | life.store.as_retriever(k=2) | arrive
     call(RunnableParallel(a=cutting, b=whole), "apple apple bread", life.config)
     life.is_success("apple", "cedar", "delta")
 
@@ -592,6 +618,17 @@ def test_a_later_prompt_does_not_speak_for_an_earlier_one(life: Life, call: Call
         return "done"
 
     call(RunnableLambda(loop), "?", life.config)
+    life.is_success("apple", "cedar")
+
+
+async def test_a_direct_search_after_a_retriever_is_not_part_of_it(life: Life) -> None:
+    async def node(query: str) -> str:
+        await life.retriever.ainvoke(query)
+        found = await life.store.asimilarity_search("cedar cedar delta", k=2)
+        await adispatch_custom_event(SHOWN_EVENT, {"ids": ["apple", found[0].id]})
+        return "done"
+
+    await RunnableLambda(node).ainvoke("apple", life.config)
     life.is_success("apple", "cedar")
 
 

@@ -166,7 +166,7 @@ def test_runs_that_are_not_known_are_counted(memories: MemoryWorthStore, service
 @both
 def test_since_and_keys_are_asked_of_the_service(memories: MemoryWorthStore, service: Any) -> None:
     run_id = retrieved(memories, "apple")
-    service.say(run_id, 0.0, "old")
+    service.say(retrieved(memories, "bread"), True, "right")
     service.forward(hours=1)
     service.say(run_id, True, "right")
     service.say(run_id, 0.0, "polite")
@@ -177,6 +177,7 @@ def test_since_and_keys_are_asked_of_the_service(memories: MemoryWorthStore, ser
 
     assert (done.recorded, done.unchanged) == (1, 0)
     assert done.until == START + timedelta(hours=1)
+    assert credits_of(memories) == {"apple": 1}
     assert memories.worth("apple") == 1.0
 
 
@@ -414,7 +415,7 @@ class Listed:
     """A service that is a list."""
 
     name = "listed"
-    name_of = None
+    name_of: Any = None
 
     def __init__(self, *said: Feedback) -> None:
         self.said = said
@@ -447,6 +448,29 @@ def test_the_first_id_that_is_known_is_the_run(memories: MemoryWorthStore) -> No
     pull(memories, Listed(Feedback("f", (str(step), str(trace)), "k", True, at(0), None)))
 
     assert credits_of(memories) == {"apple": 1}
+
+
+def test_a_service_that_knows_no_keys_is_asked_for_some(store: MemoryWorthStore) -> None:
+    filled(store)
+    run_id = str(retrieved(store, "apple"))
+    said = [Feedback(k, (run_id,), k, k == "right", at(0), None) for k in ("right", "polite")]
+
+    assert pull(store, Listed(*said), keys=["right"]) == Pulled(recorded=1, until=at(0))
+    assert store.worth("apple") == 1.0
+    assert pull(store, Listed(), keys=["right"]).withdrawn == 1
+    assert_exact(store)
+
+
+def test_a_service_may_have_names_of_its_own_for_runs(store: MemoryWorthStore) -> None:
+    filled(store)
+    run_id = str(retrieved(store, "apple"))
+    source = Listed(
+        Feedback("f", (run_id.upper(),), "k", True, at(0), None),
+        Feedback("g", ("NOBODY",), "k", True, at(0), None),
+    )
+    source.name_of = str.upper
+
+    assert pull(store, source) == Pulled(recorded=1, unknown=1, until=at(0))
 
 
 @pytest.mark.parametrize(

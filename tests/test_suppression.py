@@ -173,7 +173,9 @@ def test_no_database_work_on_the_event_loop(memories: MemoryWorthStore) -> None:
 
     handler = MemoryWorthCallbackHandler(memories, lambda run: True)
     keep = SuppressionFilter(memories)
-    compressed = ContextualCompressionRetriever(base_compressor=keep, base_retriever=Foreign(ids=ALL))
+    compressed = ContextualCompressionRetriever(
+        base_compressor=keep, base_retriever=Foreign(ids=ALL)
+    )
 
     async def session() -> int:
         for chain in (Foreign(ids=ALL) | keep | text, compressed | text):

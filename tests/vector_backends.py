@@ -22,7 +22,9 @@ from qdrant_client import QdrantClient, models
 from tests.fakes import DIMENSION, HashedWords
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # the community package says that it is being sunset
+    warnings.simplefilter(
+        "ignore", DeprecationWarning
+    )  # the community package says that it is being sunset
     from langchain_community.vectorstores import FAISS
     from langchain_community.vectorstores.utils import DistanceStrategy
 
@@ -151,16 +153,58 @@ _QDRANT_EVEN = models.Filter(
 _INNER = DistanceStrategy.MAX_INNER_PRODUCT
 _Row = VectorBackend
 VECTOR_STORES = (
-    _Row("InMemoryVectorStore", "langchain-core", "cosine", True, True, _memory, lambda d: d.metadata["even"]),
+    _Row(
+        "InMemoryVectorStore",
+        "langchain-core",
+        "cosine",
+        True,
+        True,
+        _memory,
+        lambda d: d.metadata["even"],
+    ),
     _Row("FAISS", "langchain-community", "L2 of normalised vectors", True, False, _faiss, _EVEN),
-    _Row("FAISS", "langchain-community", "L2", False, False, _partial(_faiss, normalize=False), _EVEN),
-    _Row("FAISS", "langchain-community", "inner product", False, False, _partial(_faiss, _INNER, normalize=False), _EVEN),
+    _Row(
+        "FAISS", "langchain-community", "L2", False, False, _partial(_faiss, normalize=False), _EVEN
+    ),
+    _Row(
+        "FAISS",
+        "langchain-community",
+        "inner product",
+        False,
+        False,
+        _partial(_faiss, _INNER, normalize=False),
+        _EVEN,
+    ),
     _Row("Chroma", "langchain-chroma", "cosine", True, False, _chroma, _EVEN),
     _Row("Chroma", "langchain-chroma", "l2", False, False, _partial(_chroma, "l2"), _EVEN),
     _Row("Chroma", "langchain-chroma", "ip", False, False, _partial(_chroma, "ip"), _EVEN),
     _Row("QdrantVectorStore", "langchain-qdrant", "COSINE", True, True, _qdrant, _QDRANT_EVEN),
-    _Row("QdrantVectorStore", "langchain-qdrant", "EUCLID", False, True, _partial(_qdrant, models.Distance.EUCLID), _QDRANT_EVEN),
-    _Row("QdrantVectorStore", "langchain-qdrant", "DOT", False, True, _partial(_qdrant, models.Distance.DOT), _QDRANT_EVEN),
+    _Row(
+        "QdrantVectorStore",
+        "langchain-qdrant",
+        "EUCLID",
+        False,
+        True,
+        _partial(_qdrant, models.Distance.EUCLID),
+        _QDRANT_EVEN,
+    ),
+    _Row(
+        "QdrantVectorStore",
+        "langchain-qdrant",
+        "DOT",
+        False,
+        True,
+        _partial(_qdrant, models.Distance.DOT),
+        _QDRANT_EVEN,
+    ),
     _Row("PGVectorStore", "langchain-postgres", "COSINE_DISTANCE", True, True, _pg, _EVEN),
-    _Row("PGVectorStore", "langchain-postgres", "EUCLIDEAN", False, True, _partial(_pg, _strategy("EUCLIDEAN")), _EVEN),
+    _Row(
+        "PGVectorStore",
+        "langchain-postgres",
+        "EUCLIDEAN",
+        False,
+        True,
+        _partial(_pg, _strategy("EUCLIDEAN")),
+        _EVEN,
+    ),
 )

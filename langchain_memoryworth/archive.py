@@ -1,0 +1,254 @@
+"""The whole ledger out of a database and into another: what `transfer` calls a parcel, as rows."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from langchain_memoryworth import standing
+from langchain_memoryworth.database import Database, Session, Statement
+from langchain_memoryworth.erasure import tombstone
+from langchain_memoryworth.evidence import Evidence
+from langchain_memoryworth.packing import pack
+from langchain_memoryworth.parcel import (
+    ActionLine,
+    EpisodeLine,
+    MemoryLine,
+    Parcel,
+    sums,
+)
+from langchain_memoryworth.policy import Policy
+from langchain_memoryworth.records import Imported, namespace_key
+
+
+class _Plan(NamedTuple):
+    """What of a parcel is new.
+
+    Attributes:
+        number: From the numbers of the file to those of the database.
+        known: Numbers of the file whose memories are there already.
+    """
+
+    number: Mapping[int, int]
+    known: frozenset[int]
+    memories: Sequence[MemoryLine]
+    episodes: Sequence[EpisodeLine]
+
+    @property
+    def fresh(self) -> frozenset[int]:
+        return frozenset(m.number for m in self.memories)
+
+
+class Archive:
+    """Reads a parcel from the database, and writes one into it, each in one transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def pack(self) -> Parcel:
+        """Everything in the database but its policy and its runs in progress."""
+        with self._database.read() as session:
+            return pack(session)
+
+    def unpack(
+        self, session: Session, parcel: Parcel, policy: Policy, now: float, *, dry_run: bool
+    ) -> Imported:
+        """Write what is new of a parcel; with `dry_run` only say what that would be.
+
+        Memories of the same namespace, id and text, and episodes of the same id, are there already. Evidence is the sum of
+        the new episodes. New memories keep their status, for known ones the policy judges.
+        """
+        plan = _plan(session, parcel)
+        actions = [a for a in parcel.actions if a.memory in plan.fresh]
+        if not dry_run:
+            self._write(session, plan, actions, policy, now)
+        return Imported(
+            memories=len(plan.memories),
+            known_memories=len(plan.known),
+            episodes=len(plan.episodes),
+            known_episodes=len(parcel.episodes) - len(plan.episodes),
+            outcomes=sum(len(e.outcomes) for e in plan.episodes),
+            dry_run=dry_run,
+        )
+
+    def _write(
+        self,
+        session: Session,
+        plan: _Plan,
+        actions: Sequence[ActionLine],
+        policy: Policy,
+        now: float,
+    ) -> None:
+        known = standing.read(session, [plan.number[n] for n in plan.known])
+        totals = sums(plan.episodes)
+        bases = _baselines(plan)
+        for memory in plan.memories:
+            self._write_memory(session, memory, plan.number[memory.number])
+            seq, n = plan.number[memory.number], memory.number
+            standing.set_evidence(session, seq, memory.epoch, totals[n], bases[n])
+        for episode in plan.episodes:
+            self._write_episode(session, episode, plan, known)
+        deltas = [
+            standing.Delta(known[seq], totals[n], known[seq].epoch)
+            for n in sorted(plan.known)
+            if totals[n] != Evidence() and (seq := plan.number[n])
+        ]
+        if deltas:
+            standing.add(session, deltas, policy, now)
+        first = session.number(_LAST_ACTION)
+        numbers = {a.number: first + i for i, a in enumerate(actions, 1)}
+        for action in actions:
+            session.run(_ADD_ACTION, _action_row(action, plan, numbers))
+        standing.changed_many(session, sorted({*plan.number.values()}))
+
+    def _write_memory(self, session: Session, m: MemoryLine, seq: int) -> None:
+        gone = m.namespace is None
+        if not gone and m.retired_at is None:
+            # Another text may stand under this id; the one that is imported is older news, and does not replace it.
+            taken = session.row(_LIVE, namespace=namespace_key(m.namespace or ()), id=m.id)
+        else:
+            taken = None
+        session.run(
+            _ADD_MEMORY,
+            {
+                "seq": seq,
+                "namespace": "" if m.namespace is None else namespace_key(m.namespace),
+                "id": tombstone(seq) if gone else m.id,
+                "text": m.text,
+                "metadata": json.dumps(m.metadata, ensure_ascii=False, allow_nan=False),
+                "vector": m.floats().tobytes(),
+                "added_at": m.added_at,
+                "written_at": m.written_at,
+                "expires_at": m.expires_at,
+                "retired_at": m.written_at if taken is not None else m.retired_at,
+            },
+        )
+        session.run(_ADD_EVIDENCE, {"seq": seq, "status": m.status.value})
+
+    def _write_episode(
+        self,
+        session: Session,
+        e: EpisodeLine,
+        plan: _Plan,
+        known: Mapping[int, standing.Standing],
+    ) -> None:
+        eid = session.number(_LAST_EPISODE) + 1
+        row = {
+            "eid": eid,
+            **e.model_dump(include={"id", "thread_id", "started_at", "settled_at", "reward"}),
+        }
+        session.run(_ADD_EPISODE, row)
+        for alias in e.aliases:
+            session.run(_ADD_ALIAS, {"alias": alias, "eid": eid})
+        for x in e.exposures:
+            seq = plan.number[x.memory]
+            values = x.model_dump(exclude={"memory"})
+            if seq in known and x.epoch is not None:
+                values["epoch"] = known[seq].epoch
+            values |= {
+                "eid": eid,
+                "seq": seq,
+                "arm": x.arm.value,
+                "shown": int(x.shown),
+                "used": None if x.used is None else int(x.used),
+            }
+            session.run(_ADD_EXPOSURE, values)
+        names = {tombstone(n): tombstone(s) for n, s in plan.number.items()}
+        for o in e.outcomes:
+            used = None if o.used is None else json.dumps([names.get(i, i) for i in o.used])
+            session.run(_ADD_OUTCOME, {**o.model_dump(), "eid": eid, "used": used})
+        standing.changed(session, "episode", eid)
+
+
+def _plan(session: Session, parcel: Parcel) -> _Plan:
+    texts: dict[tuple[str, str, str], int] = {}
+    ids = list({m.id for m in parcel.memories})
+    for seq, ns, id_, text in standing.select_in(session, _BY_IDS, ids):
+        texts[ns, id_, text] = seq
+    there = {
+        i for (i,) in standing.select_in(session, _EPISODE_IDS, [e.id for e in parcel.episodes])
+    }
+    episodes = [e for e in parcel.episodes if e.id not in there]
+    needed = {x.memory for e in episodes for x in e.exposures}
+    number: dict[int, int] = {}
+    fresh: list[MemoryLine] = []
+    last = session.number(_LAST_MEMORY)
+    for m in parcel.memories:
+        if m.namespace is not None:
+            known = texts.get((namespace_key(m.namespace), m.id, m.text))
+            if known is not None:
+                number[m.number] = known
+                continue
+        elif last and m.number not in needed:
+            continue  # nothing of an erased memory is new but the episodes that it was in
+        fresh.append(m)
+    keep = not last  # into an empty store with the numbers of the file
+    for place, m in enumerate(fresh, 1):
+        number[m.number] = m.number if keep else last + place
+    return _Plan(number, frozenset(number) - {m.number for m in fresh}, fresh, episodes)
+
+
+def _baselines(plan: _Plan) -> dict[int, Evidence]:
+    """What was settled before the last restore, by number of the file."""
+    epochs = {m.number: m.epoch for m in plan.memories}
+    totals: dict[int, Evidence] = defaultdict(Evidence)
+    for episode in plan.episodes:
+        for x in episode.exposures:
+            if x.size and x.epoch is not None and x.epoch < epochs.get(x.memory, 0):
+                totals[x.memory] += x.credit().evidence
+    return totals
+
+
+def _action_row(a: ActionLine, plan: _Plan, numbers: Mapping[int, int]) -> dict[str, Any]:
+    return {
+        "number": numbers[a.number],
+        "seq": plan.number[a.memory],
+        "kind": a.action,
+        "actor": a.actor,
+        "reason": a.reason,
+        "at": a.at,
+        "evidence": None if a.evidence is None else json.dumps(a.evidence.model_dump()),
+        "before": None if a.before is None else a.before.value,
+        "after": None if a.after is None else a.after.value,
+        "epoch": a.epoch,
+        "undoes": None if a.undoes is None else numbers.get(a.undoes),
+    }
+
+
+_BY_IDS = "SELECT seq, namespace, id, text FROM memories WHERE namespace <> '' AND id IN :values"
+_EPISODE_IDS = "SELECT id FROM episodes WHERE id IN :values"
+_LIVE = Statement(
+    "SELECT seq FROM memories WHERE namespace = :namespace AND id = :id AND retired_at IS NULL"
+)
+_LAST_MEMORY = Statement("SELECT MAX(seq) FROM memories")
+_LAST_EPISODE = Statement("SELECT MAX(eid) FROM episodes")
+_LAST_ACTION = Statement("SELECT MAX(number) FROM actions")
+_ADD_MEMORY = Statement(
+    "INSERT INTO memories (seq, namespace, id, text, metadata, vector, added_at, written_at, "
+    "expires_at, retired_at) VALUES (:seq, :namespace, :id, :text, :metadata, :vector, :added_at, "
+    ":written_at, :expires_at, :retired_at)"
+)
+_ADD_EVIDENCE = Statement("INSERT INTO evidence (seq, status) VALUES (:seq, :status)")
+_ADD_EPISODE = Statement(
+    "INSERT INTO episodes (eid, id, thread_id, started_at, settled_at, reward) "
+    "VALUES (:eid, :id, :thread_id, :started_at, :settled_at, :reward)"
+)
+_ADD_ALIAS = Statement(
+    "INSERT INTO aliases (alias, eid) VALUES (:alias, :eid) ON CONFLICT (alias) DO NOTHING"
+)
+_ADD_EXPOSURE = Statement(
+    "INSERT INTO exposures (eid, seq, rank, similarity, context, arm, propensity, shown, used, at, "
+    "last_at, weight, positive, size, epoch) VALUES (:eid, :seq, :rank, :similarity, :context, "
+    ":arm, :propensity, :shown, :used, :at, :last_at, :weight, :positive, :size, :epoch)"
+)
+_ADD_OUTCOME = Statement(
+    "INSERT INTO outcomes (eid, source, source_id, metric, reward, used, at) "
+    "VALUES (:eid, :source, :source_id, :metric, :reward, :used, :at)"
+)
+_ADD_ACTION = Statement(
+    "INSERT INTO actions (number, seq, kind, actor, reason, at, evidence, status_before, "
+    "status_after, epoch, undoes) VALUES (:number, :seq, :kind, :actor, :reason, :at, :evidence, "
+    ":before, :after, :epoch, :undoes)"
+)

@@ -1,0 +1,235 @@
+"""Commands that decide: review, restore, pin, unpin, deprecate, undo, erase, outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from langchain_memoryworth.console import (
+    Actor,
+    AsJson,
+    Ids,
+    Reason,
+    Space,
+    Store,
+    Yes,
+    confirmed,
+    opened,
+    say,
+    segments,
+    table,
+)
+from langchain_memoryworth.errors import MemoryNotFoundError
+from langchain_memoryworth.explanations import line_of
+from langchain_memoryworth.logs import reward_in
+from langchain_memoryworth.review import Proposal, Why
+
+DEFAULT = "memories.db"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (review, restore, pin, unpin, deprecate, undo, erase, outcome):
+        app.command()(command)
+
+
+def review(
+    decide: Annotated[
+        str | None, typer.Option(help="approve, reject, pin, deprecate or merge what is listed.")
+    ] = None,
+    memory: Annotated[
+        list[str] | None, typer.Option(help="Only proposals on this memory; may be repeated.")
+    ] = None,
+    why: Annotated[Why | None, typer.Option(help="Only proposals of this kind.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    database: Store = DEFAULT,
+    namespace: Space = "",
+    actor: Actor = "cli",
+    reason: Reason = "",
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the memories that want a person, the most valuable first, or decide about those listed."""
+    with opened(database, namespace) as store:
+        found = [
+            p
+            for p in store.review()
+            if (not memory or p.memory_id in memory) and (why is None or p.why is why)
+        ][:limit]
+        absent = set(memory or ()) - {p.memory_id for p in found}
+        if decide is not None and absent:
+            raise MemoryNotFoundError.of(segments(namespace), sorted(absent))
+        if decide is not None and found:
+            confirmed(f"{decide} {len(found)} proposals?", yes=yes)
+            store.decide(found, decide, actor=actor, reason=reason)
+    say(found, as_json=as_json, human=_queue(found, decide))
+
+
+def restore(
+    ids: Ids,
+    database: Store = DEFAULT,
+    namespace: Space = "",
+    actor: Actor = "cli",
+    reason: Reason = "",
+    as_json: AsJson = False,
+) -> None:
+    """Serve memories again; only what happens from now on can suppress them."""
+    _decided("restore", ids, database, namespace, actor, reason, as_json=as_json)
+
+
+def pin(
+    ids: Ids,
+    database: Store = DEFAULT,
+    namespace: Space = "",
+    actor: Actor = "cli",
+    reason: Reason = "",
+    as_json: AsJson = False,
+) -> None:
+    """Never hold memories back, whatever the evidence says."""
+    _decided("pin", ids, database, namespace, actor, reason, as_json=as_json)
+
+
+def unpin(
+    ids: Ids,
+    database: Store = DEFAULT,
+    namespace: Space = "",
+    actor: Actor = "cli",
+    reason: Reason = "",
+    as_json: AsJson = False,
+) -> None:
+    """Leave memories to the policy again."""
+    _decided("unpin", ids, database, namespace, actor, reason, as_json=as_json)
+
+
+def deprecate(
+    ids: Ids,
+    database: Store = DEFAULT,
+    namespace: Space = "",
+    actor: Actor = "cli",
+    reason: Reason = "",
+    as_json: AsJson = False,
+) -> None:
+    """Take memories out of service, and keep them for the record."""
+    _decided("deprecate", ids, database, namespace, actor, reason, as_json=as_json)
+
+
+def undo(
+    number: Annotated[int, typer.Argument(help="Of the action, as `show` has it.")],
+    database: Store = DEFAULT,
+    actor: Actor = "cli",
+    reason: Reason = "",
+    as_json: AsJson = False,
+) -> None:
+    """Take a change of status back; everything but erasure can be."""
+    with opened(database) as store:
+        action = store.undo(number, actor=actor, reason=reason)
+    say(action, as_json=as_json, human=line_of(action))
+
+
+def erase(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]")] = None,
+    whole_namespace: Annotated[
+        bool, typer.Option("--whole-namespace", help="Everything in --namespace.")
+    ] = False,
+    below: Annotated[bool, typer.Option("--below", help="And in the namespaces under it.")] = False,
+    subject: Annotated[
+        list[str] | None,
+        typer.Option(help="Everything with this metadata, as key=value; may be repeated."),
+    ] = None,
+    database: Store = DEFAULT,
+    namespace: Space = "",
+    actor: Actor = "cli",
+    reason: Reason = "",
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove memories for good. This cannot be undone."""
+    if [bool(ids), whole_namespace, bool(subject)].count(True) != 1:
+        raise typer.BadParameter("give ids, or --whole-namespace, or --subject")
+    pairs = dict(_pair(s) for s in subject or ())
+    what = ", ".join(ids or ()) or str(pairs or f"everything in namespace {namespace!r}")
+    with opened(database, namespace) as store:
+        if ids:
+            for memory_id in ids:
+                store.history(memory_id)  # an id that is not there is said before anyone is asked
+        confirmed(f"erase {what} for good?", yes=yes)
+        if ids:
+            done = store.erase(ids, actor=actor, reason=reason)
+        elif subject:
+            done = store.erase_subject(pairs, actor=actor, reason=reason)
+        else:
+            place = segments(namespace)
+            done = store.erase_namespace(place, below=below, actor=actor, reason=reason)
+    busy = "" if done.scrubbed else "; others keep the file busy, run `doctor --scrub` later"
+    say(done, as_json=as_json, human=f"{done.memories} texts erased{busy}")
+
+
+def outcome(
+    run_id: Annotated[str, typer.Argument(help="Id of the run, or any alias of it.")],
+    result: Annotated[
+        str | None, typer.Argument(help="true, false, or a reward from 0 to 1.")
+    ] = None,
+    withdraw: Annotated[bool, typer.Option("--withdraw", help="Take it back instead.")] = False,
+    source: Annotated[str, typer.Option(help="Who says so.")] = "user",
+    used: Annotated[
+        list[str] | None, typer.Option(help="Id of a memory that was used; may be repeated.")
+    ] = None,
+    database: Store = DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Say how a run went."""
+    reward = reward_in(result)
+    if (reward is None) != withdraw:
+        raise typer.BadParameter("give a result, or --withdraw")
+    with opened(database) as store:
+        if reward is None:
+            changed = store.withdraw_outcome(run_id, source=source)
+        else:
+            changed = store.record_outcome(run_id, reward, source=source, used=used)
+    say(
+        {"run_id": run_id, "changed": changed},
+        as_json=as_json,
+        human="recorded" if changed else "nothing new",
+    )
+
+
+def _decided(
+    kind: str,
+    ids: Sequence[str],
+    database: str,
+    namespace: str,
+    actor: str,
+    reason: str,
+    *,
+    as_json: bool,
+) -> None:
+    with opened(database, namespace) as store:
+        getattr(store, kind)(list(ids), actor=actor, reason=reason)
+        memories = [store.memory(i) for i in ids]
+    stands = "\n".join(f"{m.id}: {m.status}" for m in memories)
+    say({m.id: m.status for m in memories}, as_json=as_json, human=stands)
+
+
+def _queue(found: Sequence[Proposal], decide: str | None) -> str:
+    if not found:
+        return "nothing wants a person"
+    rows = (
+        (
+            p.memory_id if p.other_id is None else f"{p.memory_id} + {p.other_id}",
+            p.why,
+            decide or f"{p.action}?",
+            f"{p.value:.4f}",
+            p.reason,
+        )
+        for p in found
+    )
+    return table(rows, "memory", "why", "decision", "value", "reason")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, sign, value = text.partition("=")
+    if not sign or not key:
+        raise typer.BadParameter(f"{text!r} is not key=value")
+    return key, value

@@ -1,0 +1,135 @@
+"""Commands that look: status, list, show, explain, doctor, migrate. They change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from langchain_memoryworth.console import AsJson, Space, Store, opened, say, table
+from langchain_memoryworth.explanations import line_of
+from langchain_memoryworth.records import Action, Memory, Status
+from langchain_memoryworth.terminal import clean
+
+DEFAULT = "memories.db"
+PROBLEMS = 3
+"""Exit code of `doctor` when it has found something."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (status, show, explain, doctor, migrate):
+        app.command()(command)
+    app.command("list")(list_)
+
+
+def status(database: Store = DEFAULT, as_json: AsJson = False) -> None:
+    """Say how many memories and runs there are, and how they stand."""
+    with opened(database) as store:
+        health, policy = store.health(), store.policy
+        document = {"health": health, "policy": policy.model_dump(mode="json")}
+    lines = [f"{name:12} {getattr(health, name)}" for name in _COUNTS]
+    rule = f"suppressed below {policy.theta_low:g} from {policy.v_min:g} retrievals on"
+    say(document, as_json=as_json, human="\n".join([*lines, f"{'policy':12} {rule}"]))
+
+
+def list_(
+    database: Store = DEFAULT,
+    namespace: Space = "",
+    status: Annotated[Status | None, typer.Option(help="Only those of this status.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """List memories, those with the lowest worth first."""
+    with opened(database, namespace) as store:
+        found = sorted(store.memories(status), key=lambda m: (m.evidence.worth, m.id))[:limit]
+    rows = (
+        (
+            m.id,
+            m.status,
+            m.verdict,
+            f"{m.evidence.worth:.2f}",
+            f"{m.evidence.effective_size:g}",
+            m.text,
+        )
+        for m in found
+    )
+    say(found, as_json=as_json, human=table(rows, "id", "status", "verdict", "worth", "n", "text"))
+
+
+def show(
+    memory_id: str, database: Store = DEFAULT, namespace: Space = "", as_json: AsJson = False
+) -> None:
+    """Show one memory: text, metadata, counters, and everything decided about it."""
+    with opened(database, namespace) as store:
+        memory, history = store.memory(memory_id), store.history(memory_id)
+    say({"memory": memory, "history": history}, as_json=as_json, human=_whole(memory, history))
+
+
+def explain(
+    memory_id: Annotated[str | None, typer.Argument(help="Id of a memory.")] = None,
+    run: Annotated[str | None, typer.Option(help="Id of a run instead.")] = None,
+    database: Store = DEFAULT,
+    namespace: Space = "",
+    as_json: AsJson = False,
+) -> None:
+    """Say why a memory is served or not, or what a run retrieved and changed."""
+    if (memory_id is None) == (run is None):
+        raise typer.BadParameter("give the id of a memory, or --run")
+    with opened(database, namespace) as store:
+        if memory_id is not None:
+            answer: object = store.explain(memory_id)
+        else:
+            answer = store.explain_run(run)
+    say(answer, as_json=as_json)
+
+
+def doctor(
+    database: Store = DEFAULT,
+    scrub: Annotated[bool, typer.Option(help="Also rewrite the file without what was erased.")] = (
+        False
+    ),
+    as_json: AsJson = False,
+) -> None:
+    """Check that every counter is the sum of its ledger; exit code 3 if one is not."""
+    with opened(database) as store:
+        problems = store.governor.steward.check()
+        scrubbed = store.scrub() if scrub else None
+        if scrubbed is False:
+            problems = [*problems, "the file could not be rewritten: others keep it busy"]
+    human = "\n".join(problems) if problems else "all counters are the sums of their ledger"
+    say({"problems": problems, "scrubbed": scrubbed}, as_json=as_json, human=human)
+    if problems:
+        raise typer.Exit(PROBLEMS)
+
+
+def migrate(database: Store = DEFAULT, as_json: AsJson = False) -> None:
+    """Bring the database to this release's schema; opening a store does so as well."""
+    with opened(database) as store:
+        version = store.governor.steward.schema_version()
+    say({"schema_version": version}, as_json=as_json, human=f"schema version {version}")
+
+
+def _whole(memory: Memory, history: Sequence[Action]) -> str:
+    e = memory.evidence
+    lines = [
+        f"{clean(memory.id)}  {memory.status}  {memory.verdict}",
+        f"text      {clean(memory.text)}",
+        f"metadata  {clean(dict(memory.metadata))}",
+        f"added     {memory.added_at:%Y-%m-%d %H:%M}",
+        f"evidence  {e}",
+    ]
+    return "\n".join([*lines, *(clean(line_of(a)) for a in history)])
+
+
+_COUNTS = (
+    "memories",
+    "suppressed",
+    "quarantined",
+    "pinned",
+    "deprecated",
+    "episodes",
+    "pending",
+    "expired",
+)

@@ -1,0 +1,100 @@
+"""Commands that move: export and import."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from langchain_memoryworth.console import AsJson, Space, Store, Yes, confirmed, opened, say
+from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.logs import LogEntry, from_csv, from_langfuse, from_langsmith, json_lines
+from langchain_memoryworth.records import Imported
+from langchain_memoryworth.unembedded import UnembeddedStore
+
+DEFAULT = "memories.db"
+
+
+class Format(StrEnum):
+    """What a file to be imported is."""
+
+    EXPORT = "export"
+    CSV = "csv"
+    LANGSMITH = "langsmith"
+    LANGFUSE = "langfuse"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(export)
+    app.command("import")(import_)
+
+
+def export(
+    path: Annotated[Path, typer.Argument(help="Where the JSON Lines go.")],
+    database: Store = DEFAULT,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write memories, evidence, runs, outcomes and decisions into one file."""
+    if path.exists() and not force:
+        raise InvalidInputError(f"{path} is there already; give --force to replace it", value=path)
+    with opened(database) as store:
+        lines = store.export_file(path)
+    say({"path": str(path), "lines": lines}, as_json=as_json, human=f"{lines} lines in {path}")
+
+
+def import_(
+    path: Annotated[Path, typer.Argument(help="An export, or a log.")],
+    format_: Annotated[Format, typer.Option("--format", help="What it is.")] = Format.EXPORT,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map", help="Of a CSV: run=COLUMN, memories=, outcome=, at=, source=, used="
+        ),
+    ] = None,
+    score: Annotated[
+        str, typer.Option(help="Of LangSmith and Langfuse: the feedback that is the outcome.")
+    ] = "user_score",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is new.")] = False,
+    database: Store = DEFAULT,
+    namespace: Space = "",
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take over an export, or turn a log into evidence; what is there already is not counted twice."""
+    with opened(database, namespace) as store:
+        entries = None if format_ is Format.EXPORT else _entries(path, format_, column, score)
+        done = _take(store, path, entries, dry_run=True)
+        if not dry_run:
+            confirmed(f"{_words(done)}. Write it?", yes=yes)
+            done = _take(store, path, entries, dry_run=False)
+    human = "\n".join([_words(done), *done.skipped])
+    say(done, as_json=as_json, human=f"{human}\nnothing was written" if dry_run else human)
+
+
+def _take(
+    store: UnembeddedStore, path: Path, entries: list[LogEntry] | None, *, dry_run: bool
+) -> Imported:
+    if entries is None:
+        return store.import_file(path, dry_run=dry_run)
+    return store.import_log(entries, dry_run=dry_run)
+
+
+def _entries(path: Path, format_: Format, columns: list[str] | None, score: str) -> list[LogEntry]:
+    if format_ is Format.CSV:
+        mapping = dict(c.partition("=")[::2] for c in columns or ())
+        return list(from_csv(path, mapping))
+    if format_ is Format.LANGSMITH:
+        return from_langsmith(json_lines(path), feedback=score)
+    return from_langfuse(json_lines(path), score=score)
+
+
+def _words(done: Imported) -> str:
+    return (
+        f"{done.memories} new memories ({done.known_memories} known), {done.episodes} new runs "
+        f"({done.known_episodes} known), {done.outcomes} outcomes, {len(done.skipped)} with something "
+        "left out"
+    )

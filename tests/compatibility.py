@@ -1,0 +1,133 @@
+"""The compatibility table of docs/adapters.md, from the cases that the tests run on.
+
+Rewrite it with `python -m tests.compatibility`; `tests/test_compatibility.py` fails while it is not current.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+from tests.store_backends import FACED, STORES
+from tests.vector_backends import VECTOR_STORES
+
+PAGE = Path(__file__).parents[1] / "docs" / "adapters.md"
+BEGIN = "<!-- compatibility: written by tests/compatibility.py -->"
+END = "<!-- /compatibility -->"
+_PROMPT = "what reached the prompt"
+THROUGH = (
+    (
+        "langmem",
+        "`create_search_memory_tool`",
+        "langmem",
+        "what the tool finds",
+        "test_langmem.test_what_the_search_tool_finds_is_credited",
+    ),
+    (
+        "langmem",
+        "`create_memory_store_manager` on `.inner`",
+        "langmem",
+        "nothing, on purpose",
+        "test_langmem.test_consolidation_through_inner_neither_counts_nor_is_blinded",
+    ),
+    (
+        "`govern`",
+        "through `MultiQueryRetriever`",
+        "langchain-classic",
+        _PROMPT,
+        "test_governed.test_multi_query",
+    ),
+    (
+        "`govern`",
+        "through `EnsembleRetriever`",
+        "langchain-classic",
+        _PROMPT,
+        "test_governed.test_ensemble",
+    ),
+    (
+        "`govern`",
+        "through `ContextualCompressionRetriever`",
+        "langchain-classic",
+        _PROMPT,
+        "test_governed.test_compression",
+    ),
+    (
+        "`govern`",
+        "around `ParentDocumentRetriever`",
+        "langchain-classic",
+        _PROMPT,
+        "test_governed.test_parent_documents",
+    ),
+    (
+        "`govern`",
+        "through `create_retriever_tool`",
+        "langchain-core",
+        _PROMPT,
+        "test_governed.test_a_retriever_tool",
+    ),
+)
+"""What other components are tested with, sync and async, and the test that says so."""
+
+_HEAD = ("Adapter", "Around", "Package", "Version tested", "Sync", "Async", "What is recorded")
+_VERSION = _HEAD.index("Version tested")
+
+
+def rows() -> Iterator[tuple[str, ...]]:
+    """One row per case."""
+    for backend in STORES:
+        faces = {face for b, face in FACED if b is backend}
+        sync = "yes" if "sync" in faces else "in another thread" if "thread" in faces else ""
+        yield (
+            "`GovernedStore`",
+            f"`{backend.name}`",
+            backend.distribution,
+            version(backend.distribution),
+            sync,
+            "yes" if "async" in faces else "the store has none",
+            "every search with a query: items, ranks, cosines",
+        )
+    for row in VECTOR_STORES:
+        recorded = "documents, ranks, cosines" if row.cosines else "documents, ranks; no scores"
+        skips = "; skips by id" if row.selective else ""
+        yield (
+            "`govern`",
+            f"`{row.name}`, {row.metric}",
+            row.distribution,
+            version(row.distribution),
+            "yes",
+            "yes",
+            recorded + skips,
+        )
+    for adapter, around, distribution, recorded, _ in THROUGH:
+        yield (adapter, around, distribution, version(distribution), "yes", "yes", recorded)
+
+
+def table(lines: Iterable[tuple[str, ...]]) -> str:
+    """The rows in Markdown."""
+    whole = [_HEAD, ("---",) * len(_HEAD), *lines]
+    return "\n".join("| " + " | ".join(line) + " |" for line in whole)
+
+
+def written(page: str) -> list[tuple[str, ...]]:
+    """The rows that stand in the page."""
+    inside = page.split(BEGIN, 1)[1].split(END, 1)[0].strip().splitlines()
+    return [tuple(c.strip() for c in line.strip("|").split("|")) for line in inside[2:]]
+
+
+def without_versions(lines: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The rows as they are on every machine."""
+    return [(*line[:_VERSION], *line[_VERSION + 1 :]) for line in lines]
+
+
+def rewritten(page: str) -> str:
+    """The page with a new table."""
+    before, rest = page.split(BEGIN, 1)
+    _, after = rest.split(END, 1)
+    return f"{before}{BEGIN}\n\n{table(rows())}\n\n{END}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    sys.stdout.write(f"{PAGE}: {len(list(rows()))} rows\n")

@@ -1,0 +1,543 @@
+"""What only a server can do to a store: restart in the middle, pool transactions, say no, be asked by many at once."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+from langchain_core.documents import Document
+
+from langchain_memoryworth import MemoryWorthStore, Policy
+from langchain_memoryworth.database import Database, Statement
+from langchain_memoryworth.engines import lock_number
+from langchain_memoryworth.errors import (
+    ForeignStorageError,
+    InvalidInputError,
+    StorageBusyError,
+    StorageError,
+    StorageFullError,
+    StorageReadOnlyError,
+    StorageUnavailableError,
+)
+from langchain_memoryworth.records import EpisodeKey
+from tests.fakes import HashedWords, assert_exact, execute, fold_of_ledger, query
+from tests.ledger_server import Server, ledger_server, new_schema
+
+StoreMaker = Callable[..., MemoryWorthStore]
+
+
+@pytest.fixture
+def place(ledger: Server) -> str:
+    return new_schema(ledger)
+
+
+@pytest.fixture
+def mortal() -> Iterator[Server]:
+    """A server that a test may stop."""
+    with ledger_server() as server:
+        yield server
+
+
+def admin(server: Server) -> psycopg.Connection[Any]:
+    return psycopg.connect(
+        server.url.replace("postgresql+psycopg", "postgresql"), autocommit=True
+    )
+
+
+def schema_of(url: str) -> str:
+    return url.rpartition("schema=")[2]
+
+
+def expose(store: MemoryWorthStore, run: str, *ids: str) -> None:
+    store.governor.expose_documents(EpisodeKey(run), [Document("", id=i) for i in ids])
+
+
+def outcomes_of(store: MemoryWorthStore) -> list[tuple[Any, ...]]:
+    return query(
+        store,
+        "SELECT e.id, o.source, COUNT(*) FROM outcomes o JOIN episodes e ON e.eid = o.eid "
+        "GROUP BY e.id, o.source HAVING COUNT(*) > 1",
+    )
+
+
+# -- where it is ----------------------------------------------------------------------------------------------------
+
+
+def test_everything_is_in_a_schema_of_its_own(ledger: Server, make_store: StoreMaker) -> None:
+    place, other = new_schema(ledger), new_schema(ledger)
+    one, two = make_store(place), make_store(other)
+    one.add_texts(["text"], ids=["m"])
+    assert two.similarity_search("text") == []
+    with admin(ledger) as connection:
+        found = connection.execute(
+            "SELECT DISTINCT schemaname FROM pg_tables WHERE tablename = 'evidence'"
+        ).fetchall()
+        assert {(schema_of(place),), (schema_of(other),)} <= set(found)
+        assert ("public",) not in found
+
+
+@pytest.mark.parametrize("name", ["a b", 'x"; DROP', "1st", "ü"])
+def test_a_schema_has_a_plain_name(make_store: StoreMaker, ledger: Server, name: str) -> None:
+    with pytest.raises(InvalidInputError, match="schema="):
+        make_store(f"{ledger.url}&schema={name}")
+
+
+@pytest.mark.parametrize("url", ["mysql://x/y", "postgresql+asyncpg://x/y", "postgresql+psycopg2://x"])
+def test_another_engine_is_refused(make_store: StoreMaker, url: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"postgresql\+psycopg"):
+        make_store(url)
+
+
+def test_tables_of_another_program_are_left_alone(ledger: Server, make_store: StoreMaker) -> None:
+    place = new_schema(ledger)
+    with admin(ledger) as connection:
+        connection.execute(f"CREATE SCHEMA {schema_of(place)}")
+        connection.execute(f"CREATE TABLE {schema_of(place)}.mine (x int)")
+        with pytest.raises(ForeignStorageError, match="mine"):
+            make_store(place)
+        tables = connection.execute(
+            "SELECT tablename FROM pg_tables WHERE schemaname = %s", [schema_of(place)]
+        ).fetchall()
+    assert tables == [("mine",)]
+
+
+def test_a_server_that_is_not_there(make_store: StoreMaker, tmp_path: Any) -> None:
+    with pytest.raises(StorageUnavailableError, match="check that the server is up"):
+        make_store(f"postgresql+psycopg://x@/x?host={tmp_path}")
+
+
+# -- no state in the session ----------------------------------------------------------------------------------------
+
+
+def test_every_transaction_may_run_on_another_connection(
+    make_store: StoreMaker, ledger: Server, place: str
+) -> None:
+    """A proxy that pools transactions hands each one to any connection, and keeps nothing for the next."""
+    store = make_store(place, policy=Policy(v_min=1, exploration=0.0))
+    engine = store.governor._database.engine
+    left: list[tuple[Any, ...]] = []
+    from sqlalchemy import event
+
+    def reset(connection: Any, _record: object) -> None:
+        left.extend(
+            connection.execute(
+                "SELECT current_setting('search_path'), current_setting('lock_timeout'), "
+                "(SELECT COUNT(*) FROM pg_prepared_statements), "
+                "(SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' "
+                "AND pid = pg_backend_pid())"
+            ).fetchall()
+        )
+        connection.execute("DISCARD ALL")
+
+    event.listen(engine, "checkin", lambda c, r: reset(c, r))
+    for n in range(8):
+        store.add_texts([f"text {n}"], ids=[str(n)])
+        with store.episode(str(n)):
+            store.similarity_search(f"text {n}", k=2)
+        store.record_outcome(str(n), n % 2 == 0)
+    assert_exact(store)
+    assert len(left) >= 32
+    assert set(left) == {('"$user", public', "0", 0, 0)}
+
+
+def test_one_connection_is_enough(make_store: StoreMaker, place: str) -> None:
+    store = make_store(place, pool_size=1)
+    store.add_texts(["a", "b"], ids=["a", "b"])
+    with store.episode("run"):
+        store.similarity_search("a", k=1, filter={"x": 1})
+        store.similarity_search("a", k=1)
+    store.record_outcome("run", True)
+    assert store.worth("a") == 1.0
+    assert store.governor._database.engine.pool.size() == 1
+
+
+def test_the_pool_is_as_large_as_the_user_says(make_store: StoreMaker, place: str) -> None:
+    store = make_store(place, pool_size=3)
+    store.add_texts(["a"], ids=["a"])
+    barrier = threading.Barrier(3)
+
+    def work() -> None:
+        with store.governor._database.read() as session:
+            session.number(Statement("SELECT 1"))
+            barrier.wait(30)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(30)
+    assert not barrier.broken
+    assert store.governor._database.engine.pool.checkedin() == 3  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.5, "3"])
+def test_a_pool_has_at_least_one_connection(make_store: StoreMaker, place: str, size: Any) -> None:
+    with pytest.raises(InvalidInputError, match="pool_size"):
+        make_store(place, pool_size=size)
+
+
+# -- what a server says ---------------------------------------------------------------------------------------------
+
+
+def raising(store: MemoryWorthStore, code: str) -> None:
+    """Let the server refuse each new outcome with an error of its own."""
+    execute(
+        store,
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = '{code}'; END$$",
+    )
+    execute(
+        store,
+        "CREATE TRIGGER refuse BEFORE INSERT ON outcomes FOR EACH ROW EXECUTE FUNCTION refuse()",
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("53100", StorageFullError),
+        ("53300", StorageBusyError),
+        ("25006", StorageReadOnlyError),
+        ("42501", StorageReadOnlyError),
+        ("55P03", StorageBusyError),
+        ("57014", StorageBusyError),
+        ("54000", InvalidInputError),
+        ("P0001", StorageError),
+    ],
+)
+def test_errors_of_the_server_have_our_names_and_nothing_is_kept(
+    make_store: StoreMaker, place: str, code: str, kind: type[Exception]
+) -> None:
+    store = make_store(place)
+    store.add_texts(["a"], ids=["a"])
+    expose(store, "run", "a")
+    raising(store, code)
+    with pytest.raises(kind) as raised:
+        store.record_outcome("run", True)
+    assert type(raised.value) is kind
+    assert query(store, "SELECT COUNT(*) FROM outcomes") == [(0,)]
+    execute(store, "DROP TRIGGER refuse ON outcomes")
+    assert store.record_outcome("run", True)
+    assert_exact(store)
+
+
+def test_a_role_that_may_only_read(make_store: StoreMaker, ledger: Server, place: str) -> None:
+    with make_store(place) as store:
+        store.add_texts(["a"], ids=["a"])
+    role = f"reader_{schema_of(place)}"
+    with admin(ledger) as connection:
+        connection.execute(f"CREATE ROLE {role} LOGIN")
+        connection.execute(f"GRANT USAGE ON SCHEMA {schema_of(place)} TO {role}")
+        connection.execute(
+            f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema_of(place)} TO {role}"
+        )
+    reader = make_store(place.replace("postgres@", f"{role}@"))
+    assert [d.id for d in reader.similarity_search("a", k=1)] == ["a"]
+    with pytest.raises(StorageReadOnlyError, match="grant it"):
+        reader.add_texts(["b"])
+
+
+def test_the_documented_role_is_enough(make_store: StoreMaker, ledger: Server, place: str) -> None:
+    """The statements are those of docs/scale.md."""
+    with make_store(place):
+        pass
+    role, schema = f"worker_{schema_of(place)}", schema_of(place)
+    with admin(ledger) as connection:
+        connection.execute(f"CREATE ROLE {role} LOGIN")
+        connection.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+        rights = "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES"
+        connection.execute(f"GRANT {rights} IN SCHEMA {schema} TO {role}")
+        connection.execute(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}")
+    store = make_store(place.replace("postgres@", f"{role}@"), policy=Policy(v_min=1))
+    store.add_texts(["a"], ids=["a"])
+    with store.episode("run"):
+        store.similarity_search("a", k=1)
+    store.record_outcome("run", False)
+    store.restore("a")
+    store.pin("a")
+    store.delete(["a"])
+    assert_exact(store)
+
+
+# -- several at once ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("code", "times"), [("40001", 2), ("40P01", 1)])
+def test_what_the_server_undid_is_done_again_once(
+    make_store: StoreMaker, place: str, code: str, times: int
+) -> None:
+    store = make_store(place)
+    store.add_texts(["a"], ids=["a"])
+    expose(store, "run", "a")
+    execute(store, "CREATE SEQUENCE tries")
+    execute(
+        store,
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$BEGIN IF nextval('tries') <= {times} THEN "
+        f"RAISE EXCEPTION 'again' USING ERRCODE = '{code}'; END IF; RETURN NEW; END$$",
+    )
+    execute(
+        store,
+        "CREATE TRIGGER refuse BEFORE INSERT ON outcomes FOR EACH ROW EXECUTE FUNCTION refuse()",
+    )
+    assert store.record_outcome("run", True)
+    assert query(store, "SELECT last_value FROM tries") == [(times + 1,)]
+    assert query(store, "SELECT COUNT(*) FROM outcomes") == [(1,)]
+    assert_exact(store)
+
+
+def test_a_change_that_commits_late_is_not_missed(make_store: StoreMaker, place: str) -> None:
+    """The lower revision is committed last: a cursor of revisions would have passed it by."""
+    writer, reader = make_store(place), make_store(place)
+    writer.add_texts(["a", "b"], ids=["a", "b"])
+    assert len(reader.similarity_search("a", k=2)) == 2
+    database = writer.governor._database
+    retire = Statement("UPDATE memories SET retired_at = 1 WHERE id = :id")
+    tell = Statement(
+        "INSERT INTO changes (kind, low, high) "
+        "SELECT 'memories', seq, seq FROM memories WHERE id = :id RETURNING revision"
+    )
+    with database.write(alone=False) as slow:
+        slow.run(retire, {"id": "a"})
+        first = slow.number(tell, id="a")
+        with database.write(alone=False) as fast:
+            fast.run(retire, {"id": "b"})
+            assert fast.number(tell, id="b") > first
+        assert [d.id for d in reader.similarity_search("a", k=2)] == ["a"]
+        assert [d.id for d in reader.similarity_search("a", k=2)] == ["a"]
+    assert reader.similarity_search("a", k=2) == []
+    # What was over when it last looked is not read again.
+    assert reader.governor._replica._cursor.seen == frozenset()
+
+
+def test_settlements_of_shared_memories_run_beside_each_other(
+    make_store: StoreMaker, place: str
+) -> None:
+    """One waits in the middle of its transaction; another episode of other memories is settled meanwhile."""
+    store = make_store(place)
+    store.add_texts(["a", "b"], ids=["a", "b"])
+    expose(store, "one", "a")
+    expose(store, "two", "b")
+    with store.governor._database.write(alone=False) as session:
+        session.run(Statement("SELECT 1 FROM evidence WHERE seq = 1 FOR UPDATE"))
+        session.rows(Statement("SELECT 1"))
+        assert store.record_outcome("two", True)
+    assert store.record_outcome("one", True)
+
+
+def test_opposite_orders_do_not_block_each_other(make_store: StoreMaker, place: str) -> None:
+    store = make_store(place, pool_size=4)
+    ids = [f"m{i}" for i in range(8)]
+    store.add_texts(ids, ids=ids)
+    for n in range(40):
+        expose(store, str(n), *(ids if n % 2 else reversed(ids)))
+    failures: list[BaseException] = []
+
+    def work(part: int) -> None:
+        try:
+            for n in range(part, 40, 4):
+                store.record_outcome(str(n), n % 3 == 0)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert failures == []
+    assert query(
+        store, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    ) == [(0,)]
+    assert_exact(store)
+    assert {m.evidence.retrievals for m in store.memories()} == {40}
+
+
+def test_one_episode_from_many_sides_is_one(make_store: StoreMaker, place: str) -> None:
+    store = make_store(place, pool_size=4)
+    store.add_texts(["a", "b", "c", "d"], ids=["a", "b", "c", "d"])
+    barrier = threading.Barrier(4)
+    failures: list[BaseException] = []
+
+    def work(id_: str) -> None:
+        try:
+            for n in range(10):
+                barrier.wait(30)
+                expose(store, f"run{n}", id_)
+                store.record_outcome(f"run{n}", id_ == "a", source=id_)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in "abcd"]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert failures == []
+    assert query(store, "SELECT COUNT(*) FROM episodes") == [(10,)]
+    assert_exact(store)
+    folded = fold_of_ledger(store)
+    rows = query(store, "SELECT seq, positive, negative, size, squared, retrievals FROM evidence")
+    assert {r[0]: r[1:] for r in rows} == folded
+
+
+# -- the server goes ------------------------------------------------------------------------------------------------
+
+
+def test_a_restart_between_two_calls_is_not_noticed(mortal: Server, make_store: StoreMaker) -> None:
+    store = make_store(new_schema(mortal))
+    store.add_texts(["a"], ids=["a"])
+    mortal.stop()
+    mortal.start()
+    assert [d.id for d in store.similarity_search("a", k=1)] == ["a"]
+    expose(store, "run", "a")
+    mortal.stop()
+    mortal.start()
+    assert store.record_outcome("run", True)
+    assert store.health().ok
+    gc.collect()
+
+
+def test_a_restart_in_the_middle_of_writers_loses_nothing_and_doubles_nothing(
+    mortal: Server, make_store: StoreMaker
+) -> None:
+    store = make_store(new_schema(mortal), pool_size=3)
+    store.add_texts([f"t{i}" for i in range(8)], ids=[f"t{i}" for i in range(8)])
+    acknowledged: list[list[str]] = [[], [], []]
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def work(part: int) -> None:
+        try:
+            n = 0
+            while not done.is_set():
+                run = f"{part}-{n}"
+                expose(store, run, f"t{n % 8}", f"t{(n + part + 1) % 8}")
+                store.record_outcome(run, n % 2 == 0)
+                store.record_outcome(run, n % 2 == 0)  # a duplicate
+                store.record_outcome(run, n % 3 == 0)  # a correction
+                acknowledged[part].append(run)
+                n += 1
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+    for t in threads:
+        t.start()
+    for _ in range(2):
+        seen = [len(a) for a in acknowledged]
+        mortal.stop()
+        mortal.start()
+        # Each writer goes on after it.
+        while not failures and any(len(a) <= n for a, n in zip(acknowledged, seen, strict=True)):
+            threading.Event().wait(0.01)
+    done.set()
+    for t in threads:
+        t.join(60)
+    assert failures == []
+    assert_exact(store)
+    rewards = dict(query(store, "SELECT id, reward FROM episodes"))
+    for run in (r for part in acknowledged for r in part):
+        assert rewards[run] == float(int(run.partition("-")[2]) % 3 == 0)
+    # An outcome that was written and then corrected has two rows; three would be one of them twice.
+    assert all(count <= 2 for *_, count in outcomes_of(store))
+
+
+def test_a_commit_that_was_not_answered_is_written_once(
+    make_store: StoreMaker, place: str
+) -> None:
+    """The connection goes when the server has committed and before it could say so."""
+    store = make_store(place)
+    store.add_texts(["a"], ids=["a"])
+    expose(store, "run", "a")
+    database = store.governor._database
+    opened, cut = database._opened, []
+
+    @contextmanager
+    def cut_off(connection: Any) -> Iterator[None]:
+        with opened.pipeline(connection):
+            yield
+        if not cut:
+            cut.append(1)
+            connection.driver_connection.close()
+            raise psycopg.OperationalError("the connection is lost")
+
+    database._opened = replace(opened, pipeline=cut_off)
+    store.record_outcome("run", True)
+    assert cut == [1]
+    assert query(store, "SELECT COUNT(*) FROM outcomes") == [(1,)]
+    assert store.worth("a") == 1.0
+    assert_exact(store)
+
+
+def test_a_server_that_stays_away_is_an_error_with_a_name(
+    mortal: Server, make_store: StoreMaker
+) -> None:
+    store = make_store(new_schema(mortal))
+    store.add_texts(["a"], ids=["a"])
+    store.governor._database._patience = 0.05
+    mortal.stop()
+    try:
+        with pytest.raises(StorageUnavailableError):
+            store.similarity_search("a")
+    finally:
+        mortal.start()
+    assert len(store.similarity_search("a")) == 1
+
+
+# -- migrations -----------------------------------------------------------------------------------------------------
+
+
+def test_two_migrations_at_once_are_one(place: str) -> None:
+    barrier = threading.Barrier(4)
+    opened: list[Database] = []
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            barrier.wait(30)
+            opened.append(Database(place))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert failures == []
+    for database in opened:
+        with database.read() as session:
+            assert session.rows(Statement("SELECT value FROM meta")) == [("1",)]
+        database.close()
+
+
+def test_a_reader_during_a_migration_sees_all_of_it_or_nothing(ledger: Server, place: str) -> None:
+    schema = schema_of(place)
+    with admin(ledger) as connection:
+        # Whoever migrates holds the lock; here it is held for him, so that he stands in the middle.
+        connection.execute("BEGIN")
+        connection.execute(f"SELECT pg_advisory_xact_lock({lock_number(schema)})")
+        opened: list[MemoryWorthStore] = []
+        thread = threading.Thread(
+            target=lambda: opened.append(MemoryWorthStore(place, HashedWords()))
+        )
+        thread.start()
+        with admin(ledger) as other:
+            waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            while not other.execute(waiting).fetchall():
+                pass
+            assert opened == []
+            tables = "SELECT COUNT(*) FROM pg_tables WHERE schemaname = %s"
+            assert other.execute(tables, [schema]).fetchone() == (0,)
+            connection.execute("COMMIT")
+            thread.join(60)
+            (found,) = other.execute(tables, [schema]).fetchall()
+            assert found[0] >= 10
+    opened[0].close()
