@@ -31,7 +31,8 @@ unit: $(VENV)/.test
 
 # The oldest releases that pyproject.toml allows, in an environment of their own, on all tests of the core.
 lowest: .venv-lowest/.lowest
-	.venv-lowest/bin/python -m pytest tests --ignore=tests/demo --ignore=tests/experiments
+	.venv-lowest/bin/python -m pytest tests --ignore=tests/demo --ignore=tests/experiments \
+	  --ignore=tests/test_agents_elsewhere.py --ignore=tests/test_sources.py
 
 .venv-lowest/.lowest: pyproject.toml
 	$(PYTHON) -m venv .venv-lowest
@@ -62,7 +63,7 @@ $(VENV)/.demo: $(VENV)/.pip pyproject.toml
 	touch $@
 
 $(VENV)/.test: $(VENV)/.demo pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable ".[demo,paper]" --group test
+	$(BIN)/python -m pip install --quiet --editable ".[demo,paper]" --group test --group adapters
 	touch $@
 
 clean:

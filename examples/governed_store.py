@@ -29,9 +29,7 @@ def answer(state: MessagesState, *, store: BaseStore) -> dict:
 
 
 graph = StateGraph(MessagesState).add_node(answer).add_edge(START, "answer").compile(store=store)
-handler = MemoryWorthCallbackHandler(
-    store, outcome=lambda run: "Czech Republic" in run.outputs["messages"][-1].content
-)
+handler = MemoryWorthCallbackHandler(store, lambda run: "Republic" in str(run.outputs["messages"]))
 for _ in range(4):
     result = graph.invoke(
         {"messages": ["Prague is the capital of Czechoslovakia."]}, {"callbacks": [handler]}

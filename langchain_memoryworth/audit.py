@@ -183,6 +183,17 @@ class Audit:
                 )
         return problems + [f"the shares of run {id_!r} do not add up to one" for (id_,) in shares]
 
+    def rewards(self) -> list[tuple[float, float]]:
+        """Time of settlement and reward of every settled run, oldest first."""
+        with self._database.read() as session:
+            return [(at, reward) for at, reward in session.rows(_REWARDS)]
+
+    def first_suppression(self) -> float | None:
+        """When the policy first suppressed a memory."""
+        with self._database.read() as session:
+            row = session.row(_FIRST_SUPPRESSION)
+        return None if row is None or row[0] is None else float(row[0])
+
     def schema_version(self) -> int:
         """The schema version of the database."""
         with self._database.read() as session:
@@ -269,6 +280,11 @@ _SHARES = Statement(
     "SELECT p.id FROM episodes p JOIN exposures x ON x.eid = p.eid WHERE x.size > 0 "
     "GROUP BY p.id HAVING SUM(x.weight) <> :unit ORDER BY p.id"
 )
+_REWARDS = Statement(
+    "SELECT settled_at, reward FROM episodes "
+    "WHERE reward IS NOT NULL AND settled_at IS NOT NULL ORDER BY settled_at, eid"
+)
+_FIRST_SUPPRESSION = Statement("SELECT MIN(at) FROM actions WHERE kind = 'suppress'")
 _VERSION = Statement("SELECT value FROM meta WHERE key = 'schema_version'")
 _FIND = Statement(
     "SELECT eid FROM episodes WHERE eid = COALESCE("

@@ -81,9 +81,6 @@ class GovernedStore(GovernedMemories, BaseStore):
         self.governor = governor_of(store)
         self._external = ExternalMemories(self.governor, on_change=on_change)
 
-    def __repr__(self) -> str:
-        return f"GovernedStore({self.inner!r}, {self.governor.url!r})"
-
     # -- what the inner store is asked for -----------------------------------------------------------------------
 
     @property

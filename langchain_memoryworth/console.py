@@ -94,9 +94,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, Evidence):
         return {**asdict(value), "worth": value.worth, "effective_size": value.effective_size}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return plain(value._asdict())
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+        value = value._asdict()
+    elif is_dataclass(value) and not isinstance(value, type):
+        value = {f.name: getattr(value, f.name) for f in fields(value)}
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):

@@ -8,7 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import cached_property, partial, wraps
+from functools import cached_property, partial, update_wrapper
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Connection, Dialect, inspect, text
@@ -72,7 +72,9 @@ class Session:
         """Run a statement once per mapping."""
         sql = statement.on(self._dialect)
         if self._dialect.name == "postgresql" and len(parameters) < _MANY:
-            for each in parameters:  # in the pipeline of the transaction; psycopg's own would wait for the server
+            for each in (
+                parameters
+            ):  # in the pipeline of the transaction; psycopg's own would wait for the server
                 self._cursor.execute(sql, each)
             return
         self._cursor.executemany(sql, parameters)
@@ -116,9 +118,12 @@ class Database:
         self._opened = open_engine(url, durability, pool_size)
         self.engine = self._opened.engine
         self.name = self.engine.url.render_as_string(hide_password=True)
-        self._sqlite = self.engine.dialect.name == "sqlite"
+        self.kind = self.engine.dialect.name
+        self._sqlite = self.kind == "sqlite"
         self._queue = threading.RLock()
-        self._patience = 0.0  # a wrong address is said at once; a server that was there is waited for
+        self._patience = (
+            0.0  # a wrong address is said at once; a server that was there is waited for
+        )
         self._pid = os.getpid()
         if self._sqlite and not self._opened.shared:
             _close_before_fork(self)
@@ -191,7 +196,9 @@ class Database:
                     cursor = connection.cursor()
                     for statement in self._opened.begin[mode]:
                         cursor.execute(statement)
-                    yield Session(cursor, self.engine.dialect, self._opened.reader(connection, cursor))
+                    yield Session(
+                        cursor, self.engine.dialect, self._opened.reader(connection, cursor)
+                    )
                     if mode != "read":
                         committing = True
                         self._opened.commit(connection)
@@ -336,10 +343,10 @@ _Self = TypeVar("_Self", bound=_WithDatabase)
 def retried(method: Callable[Concatenate[_Self, _P], _T]) -> Callable[Concatenate[_Self, _P], _T]:
     """A use case that is one transaction and may be done twice: done again as in `Database.again`."""
 
-    @wraps(method)
-    def again(self: _Self, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    def again(self: _Self, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         return self._database.again(partial(method, self, *args, **kwargs), idempotent=True)
 
+    update_wrapper(again, method)
     return again
 
 

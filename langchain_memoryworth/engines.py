@@ -289,4 +289,3 @@ _UNSTORABLE = {
     "22021": "that is no text",
     "22003": "that number is too large",
 }
-

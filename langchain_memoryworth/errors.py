@@ -215,6 +215,21 @@ class StorageUnavailableError(StorageError):
     """The database server cannot be reached, or went away."""
 
 
+class MissingExtensionError(StorageError):
+    """The Postgres server has not the extension that is needed.
+
+    Attributes:
+        extension: Its name.
+    """
+
+    def __init__(self, extension: str) -> None:
+        super().__init__(
+            f"the database has no extension {extension!r} and this role cannot create it; install it "
+            f"on the server and run CREATE EXTENSION {extension} as a superuser, or give another index"
+        )
+        self.extension = extension
+
+
 class CorruptStorageError(StorageError):
     """The file is damaged, or no database at all."""
 

@@ -12,6 +12,7 @@ from langchain_memoryworth.evidence import UNIT, Evidence
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Action, Arm, Memory, Status, Verdict
 from langchain_memoryworth.statuses import SERVED
+from langchain_memoryworth.terminal import clean
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Explanation:
         if self.companions:
             lines.append("  shown with " + ", ".join(f"{i} ({n})" for i, n in self.companions))
         lines += [f"  {line_of(a)}" for a in self.history]
-        return "\n".join(lines)
+        return "\n".join(map(clean, lines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class RunExplanation:
         for p in self.parts:
             near = "" if p.similarity is None else f" at similarity {p.similarity:.3f}"
             lines.append(f"  {p.rank + 1}. {p.memory_id}{near}: {p.why}")
-        return "\n".join(lines)
+        return "\n".join(map(clean, lines))
 
 
 def explain(
@@ -163,7 +164,8 @@ def line_of(action: Action) -> str:
     """One action as one line."""
     reason = f": {action.reason}" if action.reason else ""
     change = "" if action.after is None else f" ({action.before} to {action.after})"
-    return f"#{action.number} {action.at:%Y-%m-%d %H:%M} {action.kind}{change} by {action.actor}{reason}"
+    when = f"{action.at:%Y-%m-%d %H:%M}"
+    return clean(f"#{action.number} {when} {action.kind}{change} by {action.actor}{reason}")
 
 
 def _why(

@@ -20,7 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from langchain_memoryworth.carrier import Carrier
 from langchain_memoryworth.credit import reward_of
-from langchain_memoryworth.database import Database, Durability, Session, retried
+from langchain_memoryworth.database import Database, Session, retried
+from langchain_memoryworth.engines import Durability
 from langchain_memoryworth.errors import InvalidInputError, InvalidVectorError, StoreClosedError
 from langchain_memoryworth.governance import Governance
 from langchain_memoryworth.index import Kind
@@ -29,6 +30,7 @@ from langchain_memoryworth.losses import Losses
 from langchain_memoryworth.memories import Memories, NewMemory, Text, Version
 from langchain_memoryworth.outbox import Outbox
 from langchain_memoryworth.pauses import Pauses
+from langchain_memoryworth.pgvector_index import Mirror
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.recall import Query, Recall, Selected
 from langchain_memoryworth.records import (
@@ -66,7 +68,7 @@ class Governor:
             model at hand, only the vectors that are stored.
         policy: Thresholds; None means those stored in the database, or the default ones.
         namespace: Where memories go and are looked for unless a call says otherwise.
-        index: `flat` is exact, `hnsw` approximate.
+        index: `flat` is exact, `hnsw` approximate, `pgvector` searches in the Postgres itself.
         durability: See `Durability`.
         pool_size: Connections to a database server at most; None means 5.
         clock: Unix time in seconds.
@@ -85,8 +87,10 @@ class Governor:
         pool_size: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if index not in ("flat", "hnsw"):
-            raise InvalidInputError(f"index={index!r}; give 'flat' or 'hnsw'", value=index)
+        if index not in ("flat", "hnsw", "pgvector"):
+            raise InvalidInputError(
+                f"index={index!r}; give 'flat', 'hnsw' or 'pgvector'", value=index
+            )
         self.embedding = embedding
         self.namespace = namespace
         self.runs = Runs()
@@ -95,17 +99,21 @@ class Governor:
         self._clock = clock
         self._database = Database(url, durability=durability, pool_size=pool_size)
         self._settings = Settings(self._database)
-        self._memories = Memories(self._database)
+        mirror = Mirror(self._database)
+        self._memories = Memories(self._database, mirror.write)
         self._ledger = Ledger(self._database)
         self._pauses = Pauses(self._database, self._ledger)
         self._governance = Governance(self._database)
-        self._replica = Replica(self._database, self._memories, index)
+        engine = mirror if index == "pgvector" else None
+        self._replica = Replica(self._database, self._memories, index, engine)
         self._recall = Recall(self._database, self._memories)
         self._closed = False
         self._steward = Steward(self._database, lambda: self.policy, clock)
         self._carrier = Carrier(self._database, self._settings, clock, content_id)
         try:
             self._take_up(embedding_name, policy)
+            if engine is not None:
+                engine.prepare(self._dimension)
         except BaseException:
             self._database.close()
             raise

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 _faiss: Any = faiss  # its own type hints know neither the numpy arguments nor half of the classes
 
 Floats = NDArray[np.float32]
-Kind = Literal["flat", "hnsw"]
+Kind = Literal["flat", "hnsw", "pgvector"]
 TERMS = 3
 """Coordinates behind the vector that the ranking may weigh, apart from the one that hides a row."""
 

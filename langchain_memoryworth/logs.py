@@ -64,7 +64,7 @@ def reward_in(value: Any) -> float | None:
         (0.0, 0.5, 1.0, None)
         >>> reward_in("mostly correct")
         Traceback (most recent call last):
-        langchain_memoryworth.errors.InvalidInputError: 'mostly correct' is no outcome; ...
+        langchain_memoryworth.errors.InvalidInputError: 'mostly correct' is no outcome; give true, false, or a reward in [0, 1]
     """
     if value is None or (isinstance(value, str) and not value.strip()):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -17,6 +17,10 @@ from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
 from langchain_memoryworth.evidence import Evidence
 from langchain_memoryworth.policy import Policy, Quarantine
 from langchain_memoryworth.records import Memory, Namespace, Status, namespace_key
+
+
+Copy = Callable[[Session, Sequence[tuple[int, NDArray[np.float32]]]], None]
+"""Keeps vectors that are being stored in another place too, in the same transaction."""
 
 
 class _Version(NamedTuple):
@@ -133,8 +137,9 @@ def document(metadata: Mapping[str, Any], memory_id: str) -> str:
 class Memories:
     """Texts, metadata and vectors in the database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, mirror: Copy | None = None) -> None:
         self._database = database
+        self._mirror = mirror
 
     # -- writing ----------------------------------------------------------------------------------------------
 
@@ -227,6 +232,8 @@ class Memories:
                     for seq, m in rows
                 ],
             )
+            if self._mirror is not None:
+                self._mirror(session, [(seq, m.vector) for seq, m in rows])
             standing.changed_many(session, [seq for seq, _ in rows])
 
     def _insert(
@@ -258,6 +265,8 @@ class Memories:
             ],
         )
         session.run_many(_INSERT_EVIDENCE, [{"seq": first + i} for i in range(len(new))])
+        if self._mirror is not None:
+            self._mirror(session, [(first + i, m.vector) for i, m in enumerate(new)])
         standing.changed(session, "memories", first, first + len(new) - 1)
         return first
 

@@ -1,4 +1,4 @@
-"""Commands that move: export and import."""
+"""Commands that move: export, import, and a report."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from langchain_memoryworth.console import AsJson, Space, Store, Yes, confirmed, 
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.logs import LogEntry, from_csv, from_langfuse, from_langsmith, json_lines
 from langchain_memoryworth.records import Imported
+from langchain_memoryworth.report import write_report
 from langchain_memoryworth.unembedded import UnembeddedStore
 
 DEFAULT = "memories.db"
@@ -30,6 +31,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(export)
     app.command("import")(import_)
+    app.command()(report)
 
 
 def export(
@@ -73,6 +75,19 @@ def import_(
             done = _take(store, path, entries, dry_run=False)
     human = "\n".join([_words(done), *done.skipped])
     say(done, as_json=as_json, human=f"{human}\nnothing was written" if dry_run else human)
+
+
+def report(
+    path: Annotated[Path, typer.Argument(help="Where the HTML goes.")] = Path("memoryworth.html"),
+    plots: Annotated[Path | None, typer.Option(help="A folder for the plots as PNG.")] = None,
+    database: Store = DEFAULT,
+    namespace: Space = "",
+    as_json: AsJson = False,
+) -> None:
+    """Write one HTML file with plots, health and review queue; it opens offline."""
+    with opened(database, namespace) as store:
+        write_report(store, path, plots=plots)
+    say({"path": str(path)}, as_json=as_json, human=str(path))
 
 
 def _take(

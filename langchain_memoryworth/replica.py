@@ -13,6 +13,7 @@ from langchain_memoryworth.database import Database, retried
 from langchain_memoryworth.evidence import UNIT
 from langchain_memoryworth.index import TERMS, Kind, VectorIndex, single_threaded
 from langchain_memoryworth.memories import Change, Feed, Memories, as_feed
+from langchain_memoryworth.pgvector_index import Mirror, PgVectorIndex
 from langchain_memoryworth.policy import Policy, Rank
 from langchain_memoryworth.records import Namespace, namespace_key
 
@@ -24,9 +25,27 @@ class Space:
     """One namespace in memory: its index, and the sums that the pool average needs."""
 
     def __init__(
-        self, namespace: Namespace, dimension: int, kind: Kind, policy: Policy, now: float
+        self,
+        namespace: Namespace,
+        dimension: int,
+        kind: Kind,
+        policy: Policy,
+        now: float,
+        mirror: Mirror | None = None,
     ) -> None:
-        self.index = VectorIndex(dimension, kind)
+        self.index: VectorIndex | PgVectorIndex
+        if mirror is None:
+            self.index = VectorIndex(dimension, kind)
+        else:
+            self.index = PgVectorIndex(
+                mirror.database,
+                mirror.place(),
+                namespace,
+                dimension,
+                policy,
+                self._terms,
+                lambda: self._now,
+            )
         self.policy = policy
         self._loaded_at = now
         self._now = now
@@ -38,6 +57,7 @@ class Space:
 
     def apply(self, feed: Feed) -> None:
         """Take rows over, whatever the index held of them before."""
+        assert isinstance(self.index, VectorIndex)
         ends = self._ends_of(feed)
         live = feed.live & (ends > self._now)
         positive, negative = feed.counters[0], feed.counters[1]
@@ -58,6 +78,11 @@ class Space:
                 self._hits[seq] = now = (p, p + n) if alive else (0, 0)
                 hits, total = hits + now[0] - before[0], total + now[1] - before[1]
             self._pool = hits, total  # at once: searches read it without a lock
+
+    def moved(self) -> None:
+        """Memories of the database have changed, and are read where they are."""
+        if isinstance(self.index, PgVectorIndex):
+            self.index.changed()
 
     def _ends_of(self, feed: Feed) -> NDArray[np.float64]:
         if self._life is None:
@@ -81,7 +106,7 @@ class Space:
             if self._ends.get(seq) == end:  # not if it was stored anew meanwhile
                 del self._ends[seq]
                 due.append(seq)
-        if due:
+        if due and isinstance(self.index, VectorIndex):
             self.index.remove(np.array(due, dtype=np.int64))
 
     def _terms(self, feed: Feed) -> NDArray[np.float64]:
@@ -99,6 +124,8 @@ class Space:
         similarity, worth, recency = rank
         fallback = 0.0
         if worth:
+            if isinstance(self.index, PgVectorIndex) and self.policy.uncertain == "pool":
+                self._pool = self.index.pool()
             positive, total = self._pool
             fallback = self.policy.fallback_worth(positive / UNIT, total / UNIT)
         decay = 1.0
@@ -120,8 +147,11 @@ class Space:
 class Replica:
     """All namespaces that this process has looked at."""
 
-    def __init__(self, database: Database, memories: Memories, kind: Kind) -> None:
+    def __init__(
+        self, database: Database, memories: Memories, kind: Kind, mirror: Mirror | None = None
+    ) -> None:
         self._database = database
+        self._mirror = mirror
         self._memories = memories
         self._kind: Kind = kind
         self._spaces: dict[Namespace, Space] = {}
@@ -133,14 +163,17 @@ class Replica:
     def anew(self) -> Replica:
         """The same with nothing loaded, for a child process: what another thread was changing may be half done."""
         single_threaded()
-        return Replica(self._database, self._memories, self._kind)
+        return Replica(self._database, self._memories, self._kind, self._mirror)
 
     @retried
     def refresh(self) -> bool:
         """Take over what this or another process has committed; True if the policy is among it."""
         with self._lock, self._database.read() as session:
             changes, cursor = self._memories.changes(session, self._cursor)
-            if changes and self._spaces:
+            if changes and self._mirror is not None:
+                for space in self._spaces.values():
+                    space.moved()
+            elif changes and self._spaces:
                 self._erase(changes)
                 touched = self._memories.touched(session, changes)
                 self._apply(self._memories.feed_some(session, touched))
@@ -168,10 +201,11 @@ class Replica:
             space = self._spaces.get(namespace)
             # Another thread may have loaded it under the policy before this one.
             if space is None or space.policy is not policy or space.outdated(now):
-                space = Space(namespace, dimension, self._kind, policy, now)
-                with self._database.read() as session:
-                    # What was committed since the cursor is seen here and applied again later: the same rows.
-                    space.apply(self._memories.feed(session, namespace, dimension))
+                space = Space(namespace, dimension, self._kind, policy, now, self._mirror)
+                if self._mirror is None:
+                    with self._database.read() as session:
+                        # What was committed since the cursor is seen here and applied again later: the same rows.
+                        space.apply(self._memories.feed(session, namespace, dimension))
                 self._spaces[namespace] = space
                 self._keys[namespace_key(namespace)] = namespace
             space.expire(now)

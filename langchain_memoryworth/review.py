@@ -17,6 +17,7 @@ from langchain_memoryworth.credible import Belief, belief
 from langchain_memoryworth.evidence import Evidence
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Memory, Status
+from langchain_memoryworth.terminal import clean
 
 SAME_RUNS = 0.9
 """Share of the runs of both in which two memories are shown together, above which nothing tells them apart."""
@@ -90,7 +91,7 @@ class Proposal:
 
     def __str__(self) -> str:
         other = "" if self.other_id is None else f" and {self.other_id}"
-        return f"{self.why} {self.memory_id}{other}: {self.reason}; {self.action}?"
+        return clean(f"{self.why} {self.memory_id}{other}: {self.reason}; {self.action}?")
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,8 +195,10 @@ changes = Table(
 # A transaction with a lower revision may be committed later, so a reader who goes by revisions would miss it. He goes by
 # the transactions that were over when he last looked; SQLite, which has one writer at a time, needs no such thing.
 _XACT = (
-    "ALTER TABLE changes ADD COLUMN xact BIGINT NOT NULL "
-    "DEFAULT CAST(CAST(pg_current_xact_id() AS TEXT) AS BIGINT)",
+    (
+        "ALTER TABLE changes ADD COLUMN xact BIGINT NOT NULL "
+        "DEFAULT CAST(CAST(pg_current_xact_id() AS TEXT) AS BIGINT)"
+    ),
     "CREATE INDEX changes_xact ON changes (xact)",
 )
 

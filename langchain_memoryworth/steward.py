@@ -93,6 +93,14 @@ class Steward:
         """What does not add up in the ledger, one line each."""
         return self._audit.check()
 
+    def rewards(self) -> list[tuple[float, float]]:
+        """When each settled run was settled, as Unix time, and its reward; oldest first."""
+        return self._audit.rewards()
+
+    def first_suppression(self) -> float | None:
+        """Unix time at which the policy first suppressed a memory; None if it never has."""
+        return self._audit.first_suppression()
+
     def schema_version(self) -> int:
         """The schema version of the database; opening it has brought it to the newest."""
         return self._audit.schema_version()

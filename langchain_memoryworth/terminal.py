@@ -9,17 +9,17 @@ _CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def clean(text: object, *, width: int | None = None) -> str:
-    """Text as one line without control characters, format characters and lone surrogates.
+    r"""Text as one line without control characters, format characters and lone surrogates.
 
     Args:
         text: Anything; it is turned into a string.
         width: Longest result in characters; None means as long as it is.
 
     Examples:
-        >>> print(clean("red \\x1b[31m alert\\n"))
-        red \\x1b[31m alert\\n
-        >>> clean("a\\u202eb"), clean("abcdef", width=4)
-        ('a\\\\u202eb', 'abc…')
+        >>> print(clean("red \x1b[31m alert\n"))
+        red \x1b[31m alert\n
+        >>> print(clean("a\u202eb"), clean("abcdef", width=4))
+        a\u202eb abc…
     """
     whole = "".join(c if _is_plain(c) else _escaped(c) for c in str(text))
     return whole if width is None or len(whole) <= width else whole[: width - 1] + "…"

@@ -14,8 +14,8 @@ from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore
 from numpy.typing import ArrayLike
 
-from langchain_memoryworth.database import Durability
 from langchain_memoryworth.embeddings import SentenceTransformerEmbeddings, name_of
+from langchain_memoryworth.engines import Durability
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.governor import Governor
 from langchain_memoryworth.index import Kind
@@ -42,7 +42,8 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
         policy: Thresholds; None means those stored in the database, or the default ones.
         namespace: Where memories go and are looked for unless a call says otherwise.
         embedding_name: What to call the model; by default its `model_name`.
-        index: `flat` is exact, `hnsw` approximate and faster for many memories.
+        index: `flat` is exact, `hnsw` approximate and faster for many memories; `pgvector` searches in the Postgres
+            itself, for stores that do not fit into a worker.
         durability: `normal` survives a crash of the process, `full` a power failure too.
         pool_size: Connections to a database server at most; None means 5.
         clock: Unix time in seconds; for tests and simulations.

@@ -53,7 +53,9 @@ class Server:
             "autovacuum": "off",
         }
         options = " ".join(f"-c {name}='{value}'" for name, value in settings.items())
-        self._run("pg_ctl", "start", "-w", "-D", self._data, "-l", self.folder / "log", "-o", options)
+        self._run(
+            "pg_ctl", "start", "-w", "-D", self._data, "-l", self.folder / "log", "-o", options
+        )
 
     def stop(self) -> None:
         """Stop it as a crash would, without a word to its clients."""

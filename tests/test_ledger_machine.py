@@ -496,6 +496,44 @@ class Machine(RuleBasedStateMachine):
                 v.status = "active"
                 self.model.judge(v)
 
+    # Chance alone seldom corrects an outcome, and restores what has evidence, often enough.
+
+    def said(self) -> list[tuple[str, tuple[str, str]]]:
+        return [(n, key) for n, e in self.model.episodes.items() for key in e.outcomes]
+
+    @precondition(lambda self: self.said())
+    @rule(which=either, pick=st.integers(0, 99), reward=rewards | st.none())
+    def correct(self, which: int, pick: int, reward: float | None) -> None:
+        said = self.said()
+        name, (source, source_id) = said[pick % len(said)]
+        if reward is None:
+            self.withdraw(which=which, name=name, source=source, source_id=source_id)
+        else:
+            _, used = self.model.episodes[name].outcomes[source, source_id]
+            listed = None if used is None else list(used)
+            self.record(
+                which=which,
+                name=name,
+                source=source,
+                source_id=source_id,
+                reward=reward,
+                used=listed,
+            )
+
+    def judged(self) -> list[Version]:
+        return [v for v in self.model.versions if v.live and self.model.total(v)[4]]
+
+    @precondition(lambda self: self.judged())
+    @rule(
+        which=either,
+        pick=st.integers(0, 99),
+        how=st.sampled_from(["restore", "restore", "pin", "unpin"]),
+    )
+    def decide_on_evidence(self, which: int, pick: int, how: str) -> None:
+        judged = self.judged()
+        version = judged[pick % len(judged)]
+        self.decide(which=which, namespace=version.namespace, ids=[version.id], how=how)
+
     @rule(policy=policies)
     def change_policy(self, policy: Policy) -> None:
         if self.url != "sqlite://":

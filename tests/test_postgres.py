@@ -45,9 +45,7 @@ def mortal() -> Iterator[Server]:
 
 
 def admin(server: Server) -> psycopg.Connection[Any]:
-    return psycopg.connect(
-        server.url.replace("postgresql+psycopg", "postgresql"), autocommit=True
-    )
+    return psycopg.connect(server.url.replace("postgresql+psycopg", "postgresql"), autocommit=True)
 
 
 def schema_of(url: str) -> str:
@@ -88,7 +86,9 @@ def test_a_schema_has_a_plain_name(make_store: StoreMaker, ledger: Server, name:
         make_store(f"{ledger.url}&schema={name}")
 
 
-@pytest.mark.parametrize("url", ["mysql://x/y", "postgresql+asyncpg://x/y", "postgresql+psycopg2://x"])
+@pytest.mark.parametrize(
+    "url", ["mysql://x/y", "postgresql+asyncpg://x/y", "postgresql+psycopg2://x"]
+)
 def test_another_engine_is_refused(make_store: StoreMaker, url: str) -> None:
     with pytest.raises(InvalidInputError, match=r"postgresql\+psycopg"):
         make_store(url)
@@ -135,7 +135,7 @@ def test_every_transaction_may_run_on_another_connection(
         )
         connection.execute("DISCARD ALL")
 
-    event.listen(engine, "checkin", lambda c, r: reset(c, r))
+    event.listen(engine, "checkin", reset)
     for n in range(8):
         store.add_texts([f"text {n}"], ids=[str(n)])
         with store.episode(str(n)):
@@ -234,9 +234,7 @@ def test_a_role_that_may_only_read(make_store: StoreMaker, ledger: Server, place
     with admin(ledger) as connection:
         connection.execute(f"CREATE ROLE {role} LOGIN")
         connection.execute(f"GRANT USAGE ON SCHEMA {schema_of(place)} TO {role}")
-        connection.execute(
-            f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema_of(place)} TO {role}"
-        )
+        connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema_of(place)} TO {role}")
     reader = make_store(place.replace("postgres@", f"{role}@"))
     assert [d.id for d in reader.similarity_search("a", k=1)] == ["a"]
     with pytest.raises(StorageReadOnlyError, match="grant it"):
@@ -449,9 +447,7 @@ def test_a_restart_in_the_middle_of_writers_loses_nothing_and_doubles_nothing(
     assert all(count <= 2 for *_, count in outcomes_of(store))
 
 
-def test_a_commit_that_was_not_answered_is_written_once(
-    make_store: StoreMaker, place: str
-) -> None:
+def test_a_commit_that_was_not_answered_is_written_once(make_store: StoreMaker, place: str) -> None:
     """The connection goes when the server has committed and before it could say so."""
     store = make_store(place)
     store.add_texts(["a"], ids=["a"])

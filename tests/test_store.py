@@ -1102,6 +1102,9 @@ def test_exploration_takes_nothing_that_would_not_have_been_served(
     with store.episode("floor"):
         found = store.similarity_search_by_vector([1.0, 1.0], k=3, min_similarity=0.75)
         assert ids_of(found) == ["ok", "worse"]
+    with store.episode("above all that is held back"):
+        found = store.similarity_search_by_vector([1.0, 1.0], k=3, min_similarity=0.8)
+        assert ids_of(found) == ["ok"]
     outside = store.similarity_search_by_vector([1.0, 0.0], k=2)
     assert ids_of(outside) == ["ok", "far"]  # no episode, no exploration
 

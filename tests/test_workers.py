@@ -139,8 +139,10 @@ def test_a_fork_shares_nothing(make_store: StoreMaker, shared_url: str, index: s
 
 
 def test_a_fork_of_a_store_in_memory_is_a_copy() -> None:
-    code = FORK.replace("store = MemoryWorthStore(sys.argv[1]", "store = MemoryWorthStore('sqlite://'")
-    code = code.replace('similarity_search("child text 7", k=1)) == 1', 'memories()) == 320')
+    code = FORK.replace(
+        "store = MemoryWorthStore(sys.argv[1]", "store = MemoryWorthStore('sqlite://'"
+    )
+    code = code.replace('similarity_search("child text 7", k=1)) == 1', "memories()) == 320")
     code = code.replace('assert store.memory("child7").text == "child text 7"\n', "")
     run(code, "", "flat")
 
@@ -211,7 +213,9 @@ def test_four_processes_with_duplicates_and_corrections(
     store = make_store(shared_url)
     store.add_texts([f"text {i}" for i in range(20)], ids=[str(i) for i in range(20)])
     runs = [
-        (f"all-{n}" if n % 2 else f"{number}-{n}", n) for number in range(4) for n in range(OUTCOMES)
+        (f"all-{n}" if n % 2 else f"{number}-{n}", n)
+        for number in range(4)
+        for n in range(OUTCOMES)
     ]
     for n, (name, _) in enumerate(runs):
         shown = {str((n * step + step) % 20) for step in (1, 3, 7)}

@@ -1,0 +1,294 @@
+"""The commands for operators: every one with `--json`, exit codes, no traceback, no surprise for a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from langchain_memoryworth import MemoryWorthStore, Policy
+from langchain_memoryworth.commands import app
+from langchain_memoryworth.errors import MemoryWorthError
+from langchain_memoryworth.records import Status
+from langchain_memoryworth.terminal import clean
+from tests.conftest import StoreMaker
+from tests.fakes import Clock, HashedWords, execute
+
+EVIL = "red \x1b]0;owned\x07\x1b[2J\u202e alert\nsecond"
+Cli = Callable[..., Result]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A store with a bad memory, a good one, and one whose text attacks a terminal."""
+    path = tmp_path / "m.db"
+    policy = Policy(v_min=2, exploration=0.0)
+    with MemoryWorthStore(
+        f"sqlite:///{path}", HashedWords(), policy=policy, clock=Clock()
+    ) as store:
+        store.add_texts(
+            ["red", "green", EVIL],
+            [{"user": "ada"}, {}, {"note\x1b": EVIL}],
+            ids=["bad", "good", "evil\x1b[1m"],
+        )
+        store.add_texts(["red"], ids=["elsewhere"], namespace=("acme", "chat"))
+        for n in range(4):
+            with store.episode(f"r{n}") as episode:
+                store.similarity_search("red" if n < 2 else "green", k=1)
+            episode.record(n >= 2)
+        with store.episode("open"):
+            store.similarity_search("green", k=1)
+        store.pin("evil\x1b[1m", reason=EVIL, actor=EVIL)
+    return path
+
+
+@pytest.fixture
+def cli(file: Path) -> Cli:
+    runner = CliRunner()
+
+    def call(*arguments: str, input: str | None = None) -> Result:
+        return runner.invoke(
+            app, list(arguments), env={"MEMORYWORTH_DATABASE": str(file)}, input=input
+        )
+
+    return call
+
+
+def answer(result: Result) -> Any:
+    assert result.exit_code == 0, (result.output, result.exception)
+    return json.loads(result.stdout)
+
+
+def test_status(cli: Cli):
+    document = answer(cli("status", "--json"))
+    assert document["health"]["memories"] == 4
+    assert document["health"]["suppressed"] == document["health"]["pinned"] == 1
+    assert document["health"]["pending"] + document["health"]["expired"] == 1
+    assert document["policy"]["v_min"] == 2
+    assert "suppressed below 0.4 from 2 retrievals on" in cli("status").stdout
+
+
+def test_list(cli: Cli):
+    assert [m["id"] for m in answer(cli("list", "--json"))] == ["bad", "evil\x1b[1m", "good"]
+    assert [m["id"] for m in answer(cli("list", "--status", "suppressed", "--json"))] == ["bad"]
+    assert [m["id"] for m in answer(cli("list", "-n", "acme/chat", "--json"))] == ["elsewhere"]
+    assert len(cli("list", "--limit", "1").stdout.splitlines()) == 2
+
+
+def test_show_and_explain(cli: Cli):
+    document = answer(cli("show", "bad", "--json"))
+    assert document["memory"]["evidence"]["worth"] == 0.0
+    assert document["history"][0]["kind"] == "suppress"
+    assert "bad  suppressed  low" in cli("show", "bad").stdout
+    assert answer(cli("explain", "bad", "--json"))["served"] is False
+    assert "It is suppressed by policy" in cli("explain", "bad").stdout
+    assert answer(cli("explain", "--run", "r0", "--json"))["reward"] == 0.0
+    assert "run r0" in cli("explain", "--run", "r0").stdout
+    assert cli("explain").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "id_", "status"),
+    [
+        ("restore", "bad", "active"),
+        ("pin", "bad", "pinned"),
+        ("unpin", "evil\x1b[1m", "active"),
+        ("deprecate", "good", "deprecated"),
+    ],
+)
+def test_decisions_are_on_record_and_can_be_undone(cli: Cli, command: str, id_: str, status: str):
+    before = answer(cli("show", id_, "--json"))["memory"]["status"]
+    assert answer(cli(command, id_, "--actor", "eva", "-r", "so", "--json")) == {id_: status}
+    last = answer(cli("show", id_, "--json"))["history"][-1]
+    assert (last["kind"], last["actor"], last["reason"]) == (command, "eva", "so")
+    undone = answer(cli("undo", str(last["number"]), "--json"))
+    assert undone["after"] == before
+    assert answer(cli("show", id_, "--json"))["memory"]["status"] == before
+    assert f"{clean(id_)}: {status}" in cli(command, id_).stdout
+
+
+def test_review_and_bulk_decisions(cli: Cli):
+    queue = answer(cli("review", "--json"))
+    assert [(p["why"], p["memory_id"], p["action"]) for p in queue] == [("low", "bad", "deprecate")]
+    assert "deprecate?" in cli("review").stdout
+    assert cli("review", "--decide", "approve", input="n\n").exit_code == 1
+    assert answer(cli("show", "bad", "--json"))["memory"]["status"] == "suppressed"
+    assert cli("review", "--decide", "approve", "--memory", "good", "--yes").exit_code == 1
+    answer(cli("review", "--decide", "approve", "--why", "low", "--yes", "--json"))
+    assert answer(cli("show", "bad", "--json"))["memory"]["status"] == "deprecated"
+    assert cli("review").stdout == "nothing wants a person\n"
+
+
+def test_outcome(cli: Cli):
+    assert answer(cli("outcome", "open", "true", "--used", "good", "--json"))["changed"] is True
+    assert "nothing new" in cli("outcome", "open", "1", "--used", "good").stdout
+    assert "recorded" in cli("outcome", "open", "--withdraw").stdout
+    for wrong in (["open"], ["open", "true", "--withdraw"]):
+        assert cli("outcome", *wrong).exit_code == 2
+    for wrong in (["open", "INCORRECTLY"], ["open", "7"], ["nobody", "true"]):
+        result = cli("outcome", *wrong)
+        assert isinstance(result.exception, MemoryWorthError)
+
+
+def test_erasing_asks_first(cli: Cli, file: Path):
+    assert b"elsewhere" in file.read_bytes()
+    refused = cli("erase", "bad", input="n\n")
+    assert refused.exit_code == 1
+    assert "erase bad for good?" in refused.stderr
+    assert cli("erase", "bad").exit_code == 1  # nobody there to ask
+    assert cli("erase", "bad", "ghost", "--yes").exit_code == 1
+    assert answer(cli("show", "bad", "--json"))["memory"]["text"] == "red"
+    assert answer(cli("erase", "bad", "--yes", "--json")) == {"memories": 1, "scrubbed": True}
+    assert cli("show", "bad").exit_code == 1
+    done = cli("erase", "--whole-namespace", "--below", "-n", "acme", input="y\n")
+    assert "1 texts erased" in done.stdout
+    assert b"elsewhere" not in file.read_bytes()
+
+
+def test_erasing_a_subject(cli: Cli):
+    assert answer(cli("erase", "--subject", "user=ada", "--yes", "--json"))["memories"] == 1
+    for wrong in ([], ["bad", "--whole-namespace"], ["--subject", "user"]):
+        assert cli("erase", *wrong, "--yes").exit_code == 2
+
+
+def test_export_and_import(cli: Cli, tmp_path: Path):
+    path = tmp_path / "all.jsonl"
+    assert answer(cli("export", str(path), "--json"))["lines"] == len(path.read_text().splitlines())
+    assert "--force" in str(cli("export", str(path)).exception)
+    assert cli("export", str(path), "--force").exit_code == 0
+    dry = cli("import", str(path), "--dry-run")
+    assert "0 new memories (4 known), 0 new runs (5 known)" in dry.stdout
+    assert "nothing was written" in dry.stdout
+    assert answer(cli("import", str(path), "--yes", "--json"))["known_episodes"] == 5
+    path.write_text("{}")
+    assert "header of an export" in str(cli("import", str(path), "--yes").exception)
+
+
+def test_importing_logs(cli: Cli, tmp_path: Path):
+    path = tmp_path / "log.csv"
+    path.write_text("id,docs,ok\nx1,good,yes\nx2,ghost,no\n")
+    columns = ["--map", "run=id", "--map", "memories=docs", "--map", "outcome=ok"]
+    refused = cli("import", str(path), "--format", "csv", *columns, input="n\n")
+    assert refused.exit_code == 1
+    assert "1 new runs" in refused.stderr
+    done = cli("import", str(path), "--format", "csv", *columns, "--yes")
+    assert "run x2: ghost not in the store" in done.stdout
+    assert answer(cli("show", "good", "--json"))["memory"]["evidence"]["retrievals"] == 3
+    path.write_text(json.dumps([{"id": "t", "scores": [], "observations": []}]))
+    again = answer(cli("import", str(path), "--format", "langfuse", "--dry-run", "--json"))
+    assert again["episodes"] == 0
+    path.write_text(json.dumps([{"id": "t", "run_type": "chain"}]))
+    assert answer(cli("import", str(path), "--format", "langsmith", "--yes", "--json"))
+
+
+def test_doctor_finds_a_counter_that_is_no_sum(cli: Cli, file: Path):
+    assert "sums of their ledger" in cli("doctor").stdout
+    assert answer(cli("doctor", "--scrub", "--json")) == {"problems": [], "scrubbed": True}
+    with MemoryWorthStore(f"sqlite:///{file}", HashedWords()) as store:
+        execute(store, "UPDATE evidence SET positive = positive + 1 WHERE seq = 2")
+        execute(store, "UPDATE exposures SET weight = weight + 1 WHERE eid = 1")
+    result = cli("doctor", "--json")
+    assert result.exit_code == 3
+    problems = json.loads(result.stdout)["problems"]
+    assert [p.split(" has ")[0] for p in problems[:2]] == ["memory number 1", "memory number 2"]
+    assert problems[2] == "the shares of run 'r0' do not add up to one"
+
+
+def test_migrate(cli: Cli):
+    assert answer(cli("migrate", "--json"))["schema_version"] >= 1
+    assert "schema version" in cli("migrate").stdout
+
+
+# -- what a terminal and a program get
+
+
+def test_stored_text_cannot_drive_the_terminal(cli: Cli, tmp_path: Path):
+    commands = [
+        ["list"],
+        ["show", "evil\x1b[1m"],
+        ["explain", "evil\x1b[1m"],
+        ["review"],
+        ["status"],
+        ["pin", "evil\x1b[1m"],
+        ["restore", "evil\x1b[1m", "-r", EVIL],
+    ]
+    for command in commands:
+        result = cli(*command)
+        assert result.exit_code == 0, (command, result.exception)
+        assert not [c for c in result.output if c != "\n" and clean(c) != c], command
+        assert "second" not in result.output.splitlines()  # nor forge a line of its own
+
+
+@pytest.mark.parametrize("character", ["\x00", "\x1b", "\x7f", "\x9b", "\r", "\u202e", "\u2028"])
+def test_characters_that_mean_something_to_a_terminal_are_escaped(character: str):
+    assert character not in clean(f"a{character}b")
+    assert clean(f"a{character}b").startswith("a\\")
+    assert clean("naïve café 漢字") == "naïve café 漢字"
+
+
+def test_errors_are_one_clean_line(file: Path):
+    command = Path(sys.executable).with_name("langchain-memoryworth")
+    for arguments, code, words in [
+        (["show", "gh\x1bost"], 1, "error: no memory 'gh\\x1bost' in namespace ()"),
+        (["status", "-d", "nowhere.db"], 1, "error: there is no store at nowhere.db"),
+        (["pin"], 2, "Missing argument"),
+        (["list", "--status", "wild"], 2, "'wild'"),
+    ]:
+        done = subprocess.run(
+            [command, *arguments],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "MEMORYWORTH_DATABASE": str(file), "TERM": "dumb"},
+            cwd=file.parent,
+            timeout=120,
+        )
+        assert done.returncode == code
+        assert words in done.stderr
+        assert "Traceback" not in done.stderr
+        assert "\x1b" not in done.stderr
+    assert not (file.parent / "nowhere.db").exists()
+
+
+def test_no_embedding_model_is_loaded(file: Path):
+    code = (
+        "import sys; sys.argv = ['x', 'list', '-d', sys.argv[1], '--json'];"
+        "from langchain_memoryworth.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(sorted({m.split('.')[0] for m in sys.modules} "
+        "& {'torch', 'sentence_transformers', 'transformers', 'matplotlib', 'scipy'}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(file)], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+@pytest.mark.parametrize("name", [c.name or c.callback.__name__ for c in app.registered_commands])
+def test_every_command_has_help_and_all_new_ones_json(cli: Cli, name: str):
+    result = cli(name, "--help")
+    assert result.exit_code == 0
+    if name not in ("demo", "paper", "version"):
+        assert "--json" in result.output
+
+
+def test_without_a_model_nothing_can_be_searched(make_store: StoreMaker, file: Path):
+    from langchain_memoryworth.unembedded import UnembeddedStore
+
+    with UnembeddedStore(f"sqlite:///{file}", clock=Clock()) as store:
+        assert store.governor.embedding_name == "hashed-words"
+        assert {m.status for m in store.memories()} == {
+            Status.SUPPRESSED,
+            Status.ACTIVE,
+            Status.PINNED,
+        }
+        with pytest.raises(MemoryWorthError, match="without its embedding model"):
+            store.explain_search("red")
+        assert "UnembeddedStore" in repr(store)

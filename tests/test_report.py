@@ -1,0 +1,107 @@
+"""The report: one file that opens offline, shows what the store has, and lets no stored text act."""
+
+from __future__ import annotations
+
+import base64
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from langchain_memoryworth import MemoryWorthStore, Policy
+from langchain_memoryworth.errors import MissingExtraError
+from langchain_memoryworth.report import before_and_after, write_report
+from tests.conftest import StoreMaker
+from tests.fakes import Clock
+
+EVIL = (
+    "red <script>alert(1)</script> <img src=http://evil.example/x onerror=go()> $\\frac{$ \x1b[2J"
+)
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+class Tags(HTMLParser):
+    """Collects what a browser would see."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture
+def lived(make_store: StoreMaker, clock: Clock) -> MemoryWorthStore:
+    store = make_store(policy=Policy(v_min=2, exploration=0.0))
+    store.add_texts([EVIL, "green"], ids=[EVIL, "b"])
+    for n in range(6):
+        clock.forward(days=1)
+        with store.episode(f"e{n}") as episode:
+            store.similarity_search(EVIL if n < 2 else "green", k=1)
+        episode.record(n >= 2)
+    return store
+
+
+def test_it_shows_the_store_and_opens_offline(lived: MemoryWorthStore, tmp_path: Path):
+    path = write_report(lived, tmp_path / "r.html", plots=tmp_path / "plots")
+    page = Tags(path.read_text())
+    images = [attrs["src"] or "" for tag, attrs in page.seen if tag == "img"]
+    assert len(images) == 3
+    pictures = [base64.b64decode(i.removeprefix("data:image/png;base64,")) for i in images]
+    assert all(p.startswith(PNG) for p in pictures)
+    assert {p.read_bytes() for p in (tmp_path / "plots").iterdir()} == set(pictures)
+    assert "suppressed1" in page.text  # the health table
+    assert "below theta_low 0.4" in page.text  # the queue
+    links = [v for _, attrs in page.seen for k, v in attrs.items() if k in ("src", "href")]
+    assert all((v or "").startswith("data:") for v in links)
+
+
+def test_no_stored_text_acts_in_it(lived: MemoryWorthStore, tmp_path: Path):
+    page = write_report(lived, tmp_path / "r.html").read_text()
+    seen = Tags(page)
+    assert {tag for tag, _ in seen.seen} <= {
+        "html",
+        "meta",
+        "title",
+        "style",
+        "h1",
+        "h2",
+        "p",
+        "table",
+        "tr",
+        "th",
+        "td",
+        "img",
+    }
+    assert not [k for _, attrs in seen.seen for k in attrs if k.startswith("on")]
+    assert "\x1b" not in page
+    assert "<script>alert(1)</script>" in seen.text  # shown, as text
+    assert re.search(r"default-src 'none'", page)
+
+
+def test_before_and_after_the_first_suppression(lived: MemoryWorthStore, make_store: StoreMaker):
+    (_, before, low), (_, after, high) = before_and_after(lived)
+    assert (before, after) == (2, 4)
+    assert low.mean == pytest.approx(1 / 4)
+    assert high.mean == pytest.approx(5 / 6)
+    assert low.low < low.mean < low.high
+    assert [runs for _, runs, _ in before_and_after(make_store())] == [0, 0]
+
+
+def test_an_empty_store_has_a_report_too(make_store: StoreMaker, tmp_path: Path):
+    assert "Nothing." in write_report(make_store(), tmp_path / "r.html").read_text()
+
+
+def test_without_matplotlib_it_names_the_extra(
+    lived: MemoryWorthStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    with pytest.raises(MissingExtraError, match="langchain-memoryworth\\[plot\\]"):
+        write_report(lived, tmp_path / "r.html")
