@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from langchain_memoryworth.langfuse_source import LangfuseScores
     from langchain_memoryworth.langsmith_source import LangSmithFeedback
     from langchain_memoryworth.middleware import MemoryWorthMiddleware
-    from langchain_memoryworth.policy import Policy
+    from langchain_memoryworth.policy import Policy, Quarantine
     from langchain_memoryworth.recorder import SHOWN_EVENT, USED_EVENT
     from langchain_memoryworth.records import Health, Memory, Outcome, Status, Verdict
     from langchain_memoryworth.retriever import MemoryWorthRetriever
@@ -57,6 +57,7 @@ _HOME = {
     "OutcomeSource": "sources",
     "Policy": "policy",
     "Pulled": "sources",
+    "Quarantine": "policy",
     "Run": "judges",
     "Shown": "credit",
     "Status": "records",
@@ -98,6 +99,7 @@ __all__ = [
     "OutcomeSource",
     "Policy",
     "Pulled",
+    "Quarantine",
     "Run",
     "Shown",
     "Status",

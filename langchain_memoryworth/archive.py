@@ -11,6 +11,7 @@ from langchain_memoryworth import standing
 from langchain_memoryworth.database import Database, Session, Statement
 from langchain_memoryworth.erasure import tombstone
 from langchain_memoryworth.evidence import Evidence
+from langchain_memoryworth.memories import Copy
 from langchain_memoryworth.packing import pack
 from langchain_memoryworth.parcel import (
     ActionLine,
@@ -44,8 +45,9 @@ class _Plan(NamedTuple):
 class Archive:
     """Reads a parcel from the database, and writes one into it, each in one transaction."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, mirror: Copy | None = None) -> None:
         self._database = database
+        self._mirror = mirror
 
     def pack(self) -> Parcel:
         """Everything in the database but its policy and its runs in progress."""
@@ -88,6 +90,9 @@ class Archive:
             self._write_memory(session, memory, plan.number[memory.number])
             seq, n = plan.number[memory.number], memory.number
             standing.set_evidence(session, seq, memory.epoch, totals[n], bases[n])
+        if self._mirror is not None:
+            vectors = [(plan.number[m.number], m.floats()) for m in plan.memories]
+            self._mirror(session, vectors)
         for episode in plan.episodes:
             self._write_episode(session, episode, plan, known)
         deltas = [
@@ -97,10 +102,11 @@ class Archive:
         ]
         if deltas:
             standing.add(session, deltas, policy, now)
-        first = session.number(_LAST_ACTION)
-        numbers = {a.number: first + i for i, a in enumerate(actions, 1)}
+        # Numbers are the database's own to give: on Postgres its sequence would not know of any other.
+        numbers: dict[int, int] = {}
         for action in actions:
-            session.run(_ADD_ACTION, _action_row(action, plan, numbers))
+            row = _action_row(action, plan, numbers)
+            numbers[action.number] = session.number(_ADD_ACTION, **row)
         standing.changed_many(session, sorted({*plan.number.values()}))
 
     def _write_memory(self, session: Session, m: MemoryLine, seq: int) -> None:
@@ -134,12 +140,7 @@ class Archive:
         plan: _Plan,
         known: Mapping[int, standing.Standing],
     ) -> None:
-        eid = session.number(_LAST_EPISODE) + 1
-        row = {
-            "eid": eid,
-            **e.model_dump(include={"id", "thread_id", "started_at", "settled_at", "reward"}),
-        }
-        session.run(_ADD_EPISODE, row)
+        eid = session.number(_ADD_EPISODE, **e.model_dump(include=set(_EPISODE_COLUMNS)))
         for alias in e.aliases:
             session.run(_ADD_ALIAS, {"alias": alias, "eid": eid})
         for x in e.exposures:
@@ -203,7 +204,6 @@ def _baselines(plan: _Plan) -> dict[int, Evidence]:
 
 def _action_row(a: ActionLine, plan: _Plan, numbers: Mapping[int, int]) -> dict[str, Any]:
     return {
-        "number": numbers[a.number],
         "seq": plan.number[a.memory],
         "kind": a.action,
         "actor": a.actor,
@@ -219,12 +219,11 @@ def _action_row(a: ActionLine, plan: _Plan, numbers: Mapping[int, int]) -> dict[
 
 _BY_IDS = "SELECT seq, namespace, id, text FROM memories WHERE namespace <> '' AND id IN :values"
 _EPISODE_IDS = "SELECT id FROM episodes WHERE id IN :values"
+_EPISODE_COLUMNS = ("id", "thread_id", "started_at", "settled_at", "reward")
 _LIVE = Statement(
     "SELECT seq FROM memories WHERE namespace = :namespace AND id = :id AND retired_at IS NULL"
 )
 _LAST_MEMORY = Statement("SELECT MAX(seq) FROM memories")
-_LAST_EPISODE = Statement("SELECT MAX(eid) FROM episodes")
-_LAST_ACTION = Statement("SELECT MAX(number) FROM actions")
 _ADD_MEMORY = Statement(
     "INSERT INTO memories (seq, namespace, id, text, metadata, vector, added_at, written_at, "
     "expires_at, retired_at) VALUES (:seq, :namespace, :id, :text, :metadata, :vector, :added_at, "
@@ -232,8 +231,8 @@ _ADD_MEMORY = Statement(
 )
 _ADD_EVIDENCE = Statement("INSERT INTO evidence (seq, status) VALUES (:seq, :status)")
 _ADD_EPISODE = Statement(
-    "INSERT INTO episodes (eid, id, thread_id, started_at, settled_at, reward) "
-    "VALUES (:eid, :id, :thread_id, :started_at, :settled_at, :reward)"
+    "INSERT INTO episodes (id, thread_id, started_at, settled_at, reward) "
+    "VALUES (:id, :thread_id, :started_at, :settled_at, :reward) RETURNING eid"
 )
 _ADD_ALIAS = Statement(
     "INSERT INTO aliases (alias, eid) VALUES (:alias, :eid) ON CONFLICT (alias) DO NOTHING"
@@ -248,7 +247,7 @@ _ADD_OUTCOME = Statement(
     "VALUES (:eid, :source, :source_id, :metric, :reward, :used, :at)"
 )
 _ADD_ACTION = Statement(
-    "INSERT INTO actions (number, seq, kind, actor, reason, at, evidence, status_before, "
-    "status_after, epoch, undoes) VALUES (:number, :seq, :kind, :actor, :reason, :at, :evidence, "
-    ":before, :after, :epoch, :undoes)"
+    "INSERT INTO actions (seq, kind, actor, reason, at, evidence, status_before, status_after, "
+    "epoch, undoes) VALUES (:seq, :kind, :actor, :reason, :at, :evidence, :before, :after, :epoch, "
+    ":undoes) RETURNING number"
 )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from langchain_memoryworth.archive import Archive
+from langchain_memoryworth.credit import reward_of
 from langchain_memoryworth.database import Database, Session
 from langchain_memoryworth.errors import UnknownRunError
 from langchain_memoryworth.ledger import Exposure, Ledger
 from langchain_memoryworth.logs import LogEntry, Retrieved
-from langchain_memoryworth.memories import Memories
+from langchain_memoryworth.memories import Copy, Memories
 from langchain_memoryworth.parcel import Header
 from langchain_memoryworth.records import (
     EpisodeKey,
@@ -34,16 +36,22 @@ class Carrier:
         settings: The policy in force, and the embedding model.
         clock: Unix time in seconds.
         id_of: Finds memories that a log knows only by their text.
+        mirror: Keeps imported vectors where an index of the database reads them.
     """
 
     def __init__(
-        self, database: Database, settings: Settings, clock: Callable[[], float], id_of: IdOf
+        self,
+        database: Database,
+        settings: Settings,
+        clock: Callable[[], float],
+        id_of: IdOf,
+        mirror: Copy | None = None,
     ) -> None:
         self._database = database
         self._settings = settings
         self._clock = clock
         self._id_of = id_of
-        self._archive = Archive(database)
+        self._archive = Archive(database, mirror)
         self._memories = Memories(database)
         self._ledger = Ledger(database)
 
@@ -76,8 +84,15 @@ class Carrier:
     ) -> Imported:
         """Write down runs of a log, as if they had happened here.
 
-        A run that is known is left as it is. Memories that are not in the store are left out, and named.
+        A run that is known is left as it is. Memories that are not in the store are left out, and named. Runs are written one by
+        one: after a crash the same log goes on where it was.
+
+        Raises:
+            InvalidOutcomeError: If a reward is none; nothing is written then.
         """
+        entries = [
+            e if e.reward is None else replace(e, reward=reward_of(e.reward)) for e in entries
+        ]
         seqs = self._locate(namespace, entries)
         memories: set[int] = set()
         written, known, outcomes, skipped = 0, 0, 0, []

@@ -24,7 +24,7 @@ from langchain_memoryworth.console import (
 from langchain_memoryworth.errors import MemoryNotFoundError
 from langchain_memoryworth.explanations import line_of
 from langchain_memoryworth.logs import reward_in
-from langchain_memoryworth.review import Proposal, Why
+from langchain_memoryworth.proposals import Proposal, Why
 
 DEFAULT = "memories.db"
 

@@ -17,6 +17,8 @@ MemoryWorthError
 │   ├── StorageFullError
 │   ├── StorageReadOnlyError
 │   ├── StorageBusyError
+│   ├── StorageUnavailableError            the database server cannot be reached
+│   ├── MissingExtensionError              the database server lacks an extension
 │   ├── CorruptStorageError
 │   ├── ForeignStorageError                a database of something else
 │   └── SchemaVersionError                 written by a newer release

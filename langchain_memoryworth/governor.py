@@ -109,7 +109,7 @@ class Governor:
         self._recall = Recall(self._database, self._memories)
         self._closed = False
         self._steward = Steward(self._database, lambda: self.policy, clock)
-        self._carrier = Carrier(self._database, self._settings, clock, content_id)
+        self._carrier = Carrier(self._database, self._settings, clock, content_id, mirror.write)
         try:
             self._take_up(embedding_name, policy)
             if engine is not None:
@@ -411,6 +411,8 @@ class Governor:
         ranked = {d.id: rank for rank, d in enumerate(documents) if d.id is not None}
         with self._database.write(alone=False) as session:
             found = self._memories.locate(session, list(ranked), self.namespace)
+            # What the run retrieved from the store itself says which namespace an id is of.
+            found |= self._ledger.retrieved(session, episode.id, ranked)
             if not found:
                 return
             exposures = [Exposure(seq, ranked[id_], None) for id_, seq in found.items()]
@@ -455,10 +457,14 @@ class Governor:
         with self._database.write(alone=False) as session:
             self._ledger.begin_again(session, episode, self._clock())
 
-    def pause(self, episode: EpisodeKey, pause: Pause) -> None:
+    def now(self) -> float:
+        """Unix time in seconds, by the clock of this store."""
+        return self._clock()
+
+    def pause(self, episode: EpisodeKey, pause: Pause, at: float) -> None:
         """A run stopped, and may go on later from here."""
         self._ready()
-        self._pauses.pause(episode, pause, self._clock())
+        self._pauses.pause(episode, pause, at)
 
     def resume(
         self, root: Root, thread_id: str, checkpoints: Sequence[str], *, latest: bool

@@ -276,6 +276,14 @@ class Ledger:
             rows = self._rows(session, found[0]) if found else []
         return {r.standing.seq: r.memory_id for r in rows if r.shown}
 
+    def retrieved(
+        self, session: Session, episode_id: str, ids: Collection[str]
+    ) -> dict[str, int]:
+        """Those of some memories that an episode retrieved, shown or not: the number of each."""
+        found = self._find(session, episode_id)
+        rows = self._rows(session, found[0]) if found else []
+        return {r.memory_id: r.standing.seq for r in rows if r.memory_id in ids}
+
     def episode(self, run_id: str) -> EpisodeRecord:
         """One episode with its exposures and outcomes.
 

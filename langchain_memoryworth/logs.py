@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -84,10 +85,9 @@ def reward_in(value: Any) -> float | None:
 
 
 def _number(word: str) -> float | None:
-    try:
+    with suppress(ValueError):
         return float(word)
-    except ValueError:
-        return None
+    return None
 
 
 # -- CSV --------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from langchain_memoryworth.evidence import Evidence
 from langchain_memoryworth.policy import Policy, Quarantine
 from langchain_memoryworth.records import Memory, Namespace, Status, namespace_key
 
-
 Copy = Callable[[Session, Sequence[tuple[int, NDArray[np.float32]]]], None]
 """Keeps vectors that are being stored in another place too, in the same transaction."""
 

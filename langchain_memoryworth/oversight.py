@@ -10,8 +10,8 @@ from langchain_memoryworth.explanations import Explanation, RunExplanation
 from langchain_memoryworth.governor import Governor
 from langchain_memoryworth.logs import LogEntry
 from langchain_memoryworth.namespaces import checked, resolved
+from langchain_memoryworth.proposals import Proposal
 from langchain_memoryworth.records import Action, Erased, Imported, Namespace, WorthPoint
-from langchain_memoryworth.review import Proposal
 from langchain_memoryworth.steward import Verify
 from langchain_memoryworth.twins import awaitable
 
@@ -146,6 +146,8 @@ class Oversight:
             False if they still do.
         """
         return self.governor.steward.scrub()
+
+    ascrub = awaitable(scrub)
 
     # -- explanation ------------------------------------------------------------------------------------------
 

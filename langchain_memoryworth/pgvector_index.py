@@ -234,7 +234,9 @@ class PgVectorIndex:
         floor: float = -np.inf,
     ) -> Found:
         now = self._clock()
-        if not self._policy.suppress:  # then what fails is served, and nothing but quarantine is held back
+        if (
+            not self._policy.suppress
+        ):  # then what fails is served, and nothing but quarantine is held back
             moved = ["suppressed"]
             statuses = (
                 [*statuses, *moved]
@@ -336,8 +338,10 @@ _FORGET = (
     ),
 )
 _GRAPH = Statement(
+    # Without a sort only the graph gives the order; before the first ANALYZE the planner thinks sorting costs nothing.
     "SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true), "
-    "set_config('hnsw.ef_search', :ef, true), set_config('enable_seqscan', 'off', true)"
+    "set_config('hnsw.ef_search', :ef, true), set_config('enable_seqscan', 'off', true), "
+    "set_config('enable_sort', 'off', true)"
 )
 _COUNT = Statement(
     "SELECT COUNT(*) FROM (SELECT 1 FROM memories WHERE namespace = :namespace "

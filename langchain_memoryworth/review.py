@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 
 from langchain_memoryworth.audit import Settlement, Together
-from langchain_memoryworth.credible import Belief, belief
+from langchain_memoryworth.credible import belief
 from langchain_memoryworth.evidence import Evidence
 from langchain_memoryworth.policy import Policy
+from langchain_memoryworth.proposals import SUGGESTION, Proposal, Why
 from langchain_memoryworth.records import Memory, Status
-from langchain_memoryworth.terminal import clean
 
 SAME_RUNS = 0.9
 """Share of the runs of both in which two memories are shown together, above which nothing tells them apart."""
@@ -27,71 +26,6 @@ NEAR = 0.95
 """Cosine above which two texts are near-duplicates."""
 LEAST_GAIN = 0.02
 """Gain assumed where the counters cannot say which way it goes, in successes per run with the memory."""
-
-
-class Why(StrEnum):
-    """What a proposal is about."""
-
-    LOW = "low"
-    STALE = "stale"
-    MIXED = "mixed"
-    INDISTINGUISHABLE = "indistinguishable"
-    DUPLICATE = "duplicate"
-    CONTRADICTED = "contradicted"
-    OVER_SERVED = "over_served"
-
-
-SUGGESTION = {
-    Why.LOW: "deprecate",
-    Why.STALE: "reverify",
-    Why.MIXED: "reverify",
-    Why.INDISTINGUISHABLE: "reverify",
-    Why.DUPLICATE: "merge",
-    Why.CONTRADICTED: "deprecate",
-    Why.OVER_SERVED: "reverify",
-}
-"""What approving a proposal does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """One thing for a person to decide.
-
-    Attributes:
-        value: Expected gain times uncertainty, see the module; only the order means anything.
-        other_id: The second memory, where it is about two.
-        text: Of the memory.
-        other_text: Of the second one.
-        belief: Its success rate with 90 % bounds; of a near-duplicate pair, that of the summed evidence.
-        trend: Worth in the later half of its runs minus that in the earlier half; None with fewer than 4 runs.
-        contexts: Worth by context, where contexts were recorded.
-        companions: Memories that were shown with it most often, and in how many runs.
-        runs: Ids of runs to look at, the newest first.
-        action: What approving it does.
-        policy_action: What the policy would do by itself at the next outcomes.
-        key: What a decision is remembered by, beside the memory; names the second one by its number.
-    """
-
-    why: Why
-    memory_id: str
-    value: float
-    reason: str
-    text: str
-    evidence: Evidence
-    belief: Belief
-    action: str
-    policy_action: str
-    key: str
-    other_id: str | None = None
-    other_text: str | None = None
-    trend: float | None = None
-    contexts: Mapping[str, float] = field(default_factory=dict)
-    companions: tuple[tuple[str, int], ...] = ()
-    runs: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        other = "" if self.other_id is None else f" and {self.other_id}"
-        return clean(f"{self.why} {self.memory_id}{other}: {self.reason}; {self.action}?")
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,10 +105,15 @@ class Root:
         self.written = True
         self.exposed.update(dict.fromkeys(ids))
 
-    def forget(self, ids: Collection[str]) -> None:
-        """Take memories back that did not reach the prompt."""
+    def unexpose(self, ids: Collection[str]) -> None:
+        """Note that memories are written down no longer."""
         for id_ in ids:
             self.exposed.pop(id_, None)
+
+    def forget(self, ids: Collection[str]) -> None:
+        """Take memories back that did not reach the prompt."""
+        self.unexpose(ids)
+        for id_ in ids:
             self.documents.pop(id_, None)
         for retrieval in tuple(self.retrieved.values()):
             for group in retrieval:

@@ -134,7 +134,7 @@ class Runs:
         if root.run_id != run_id or root.open:
             return False
         if root.paused:
-            root.open, root.paused, root.ended_for = True, False, ()
+            root.open, root.paused, root.pauses, root.ended_for = True, False, (), ()
             self._open[run_id] = root
             return False
         self.reused += 1

@@ -17,8 +17,9 @@ from langchain_memoryworth.governance import Governance
 from langchain_memoryworth.ledger import Ledger, in_force
 from langchain_memoryworth.memories import Memories
 from langchain_memoryworth.policy import Policy
+from langchain_memoryworth.proposals import Proposal
 from langchain_memoryworth.records import Action, Erased, Memory, Namespace, WorthPoint
-from langchain_memoryworth.review import NEAR, Facts, Proposal, review
+from langchain_memoryworth.review import NEAR, Facts, review
 
 Verify = Callable[[Memory], bool | None]
 """A user's own check of a memory: True, it still holds; False, it does not; None, it could not be found out."""

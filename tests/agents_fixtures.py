@@ -7,8 +7,32 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage, ToolCall
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall
 from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.tools import tool
+
+THREAD = {"configurable": {"thread_id": "t"}}
+Go = Callable[..., Any]
+
+
+@tool
+def look(where: str) -> str:
+    """Look somewhere."""
+    return f"{where} is what there is"
+
+
+@tool
+def fails(where: str) -> str:
+    """Break."""
+    raise LookupError(where)
+
+
+def echo() -> Answering:
+    return Answering(answer=lambda messages: f"about {messages[-1].text}")
+
+
+def ask(word: str) -> dict[str, Any]:
+    return {"messages": [HumanMessage(word)]}
 
 
 class Answering(BaseChatModel):
@@ -71,7 +95,7 @@ def _astream(agent: Any, *args: Any, **kwargs: Any) -> Any:
     return asyncio.run(last())
 
 
-WAYS: dict[str, Callable[..., Any]] = {
+WAYS: dict[str, Go] = {
     "invoke": _invoke,
     "ainvoke": _ainvoke,
     "stream": _stream,

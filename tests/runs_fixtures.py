@@ -104,7 +104,7 @@ def broken_ledger(store: MemoryWorthStore) -> Iterator[None]:
     database = store.governor._database
 
     @contextmanager
-    def refuse() -> Iterator[Any]:
+    def refuse(**options: Any) -> Iterator[Any]:
         raise StorageReadOnlyError("the disk is read-only")
         yield
 
@@ -118,11 +118,11 @@ def threads_of_database(store: MemoryWorthStore) -> Iterator[set[int]]:
     database = store.governor._database
     seen: set[int] = set()
 
-    def watched(original: Callable[[], Any]) -> Callable[[], Any]:
+    def watched(original: Callable[..., Any]) -> Callable[..., Any]:
         @contextmanager
-        def call() -> Iterator[Any]:
+        def call(**options: Any) -> Iterator[Any]:
             seen.add(threading.get_ident())
-            with original() as session:
+            with original(**options) as session:
                 yield session
 
         return call

@@ -256,14 +256,16 @@ async def test_many_held_back_before_the_first_that_is_served(subject: Subject) 
 
 
 async def test_a_batch_that_writes_searches_before_it_writes(subject: Subject) -> None:
-    await subject.fill()
-    await subject.fail("bread", "cedar")
-    ops = [SearchOp(("notes",), query=QUERY, limit=9), PutOp(NOTES, "late", {"text": QUERY})]
-    before = [i for i in await subject.full() if i.key not in {"bread", "cedar"}]
+    """Though so much is held back that one look is not enough, a second one would see what was written."""
+    for number in range(20):
+        value = {"text": f"{QUERY} {QUERY}", "number": number}
+        await subject.raw("put", NOTES, f"near{number}", value)
+    await subject.raw("put", NOTES, "far", {"text": "juniper", "number": 99})
+    await subject.fail(*(f"near{n}" for n in range(20)))
+    ops = [SearchOp(("notes",), query=QUERY, limit=1), PutOp(NOTES, "late", {"text": QUERY})]
     found, nothing = await subject("batch", ops)
-    assert nothing is None
-    assert "late" not in keys(before)
-    assert flat(found) == flat(before[:9])
+    assert (keys(found), nothing) == (["far"], None)
+    assert "late" in keys(await subject.full())
 
 
 async def test_a_search_is_recorded_with_rank_and_cosine(subject: Subject) -> None:
@@ -344,6 +346,19 @@ async def test_exploration_gives_the_last_place_to_the_best_held_back(subject: S
     assert set(arms.values()) == {(Arm.SERVED, 1.0)}
     # Outside an episode nothing is drawn.
     assert await subject("search", ("notes",), query=QUERY, limit=3) == served[:3]
+
+
+async def test_what_would_not_be_served_anyway_is_not_explored(subject: Subject) -> None:
+    await subject.fill()
+    whole = await subject.full()
+    await subject.fail(whole[3].key)
+    subject.governed.governor.policy = subject.governed.policy.model_copy(
+        update={"exploration": 1.0}
+    )
+    with subject.governed.episode():
+        assert await subject("search", ("notes",), query=QUERY, limit=3) == whole[:3]
+        rest = await subject("search", ("notes",), query=QUERY, limit=50)
+    assert rest == [*whole[:3], *whole[4:], whole[3]]
 
 
 async def test_what_cannot_be_recorded_costs_the_user_nothing(
@@ -523,3 +538,25 @@ def test_the_vectors_of_the_ledger_do_not_know_of_it(make_store: StoreMaker) -> 
     assert [d.id for d in ledger.similarity_search("apple", k=9)] == ["own"]
     assert {m.id for m in ledger.memories()} == {"own", governed.memory_id(NOTES, "k")}
     assert governed.memory(governed.memory_id(NOTES, "k")).text.startswith("sha256:")
+
+
+def test_the_ledger_may_be_any_database(make_store: StoreMaker, url: str) -> None:
+    inner = InMemoryStore(index={"dims": DIMENSION, "embed": HashedWords(), "fields": ["text"]})
+    for word in WORDS:
+        inner.put(NOTES, word, {"text": word})
+    governed = GovernedStore(inner, make_store(url, policy=STRICT))
+    for reward in (False, True):
+        with governed.episode() as episode:
+            found = governed.search(NOTES, query="apple", limit=2)
+        episode.record(reward)
+    assert {m.id for m in governed.suppressed()} == {
+        governed.memory_id(NOTES, i.key) for i in inner.search(NOTES, query="apple", limit=2)
+    }
+    assert "apple" not in keys(found)
+    inner.put(NOTES, "apple", {"text": "apple "})
+    with governed.episode() as episode:
+        assert keys(governed.search(NOTES, query="apple", limit=1)) == ["apple"]
+    episode.record(True)
+    assert governed.worth(governed.memory_id(NOTES, "apple")) == 1
+    assert governed.health().ok
+    assert_exact(governed)

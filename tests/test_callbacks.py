@@ -407,7 +407,7 @@ def test_a_handler_needs_a_store_and_a_function(memories: MemoryWorthStore) -> N
 
     with pytest.raises(InvalidInputError, match="coroutine"):
         MemoryWorthCallbackHandler(memories, outcome)  # type: ignore[arg-type]
-    assert "sqlite" in repr(MemoryWorthCallbackHandler(memories))
+    assert "source='user'" in repr(MemoryWorthCallbackHandler(memories, source="user"))
 
 
 # -- what goes wrong stays here ------------------------------------------------------------------------------------

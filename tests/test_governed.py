@@ -224,6 +224,24 @@ def test_a_filter_of_the_users_stays_beside_the_exclusion(
     assert all(t.startswith("apple") for t in found)
 
 
+def test_on_faiss_fetch_k_grows_behind_a_filter(
+    tmp_path: Path, memories: MemoryWorthStore, ask: Ask
+) -> None:
+    faiss = next(b for b in VECTOR_STORES if b.name == "FAISS" and b.cosines)
+    far = ("juniper", "kale", "lemon")
+    near = tuple(f"{QUERY} {n}" for n in range(100))
+    metadatas = [{"even": t in far} for t in (*near, *far)]
+    with faiss.open(Place(tmp_path, str), (*near, *far), metadatas) as store:
+        arguments = {"filter": faiss.filter}
+        assert store.similarity_search(QUERY, k=2, **arguments) == []  # it looks at 20 and no more
+        retriever = govern(store, memories, k=2, search_kwargs=arguments)
+        with memories.episode() as episode:
+            (first, _) = ask(retriever, QUERY)
+        episode.record(False, used=[first.id])
+        memories.restore([m.id for m in memories.suppressed() if m.id != first.id])
+        assert set(texts(ask(retriever, QUERY))) == set(far) - {first.page_content}
+
+
 def test_a_source_that_has_no_more_ends_it(
     vectors: InMemoryVectorStore, memories: MemoryWorthStore
 ) -> None:

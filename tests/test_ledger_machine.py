@@ -279,7 +279,7 @@ class Machine(RuleBasedStateMachine):
         self.store(which).add_texts(texts, ids=ids, namespace=namespace)
         self.model.add(namespace, dict(batch), self.clock.now)
 
-    @rule(which=either, namespace=namespaces, ids=st.none() | subsets)
+    @rule(which=either, namespace=namespaces, ids=subsets | subsets | st.none())
     def delete(self, which: int, namespace: tuple[str, ...], ids: list[str] | None) -> None:
         self.store(which).delete(ids, namespace=namespace)
         for v in self.model.versions:
@@ -496,7 +496,38 @@ class Machine(RuleBasedStateMachine):
                 v.status = "active"
                 self.model.judge(v)
 
-    # Chance alone seldom corrects an outcome, and restores what has evidence, often enough.
+    # Hypothesis leaves rules out at random, so that few examples would have memories, retrievals and outcomes. These
+    # rules bring along what they need.
+
+    @rule(
+        which=either,
+        namespace=namespaces,
+        name=st.sampled_from(EPISODES),
+        text=st.sampled_from(TEXTS),
+        k=st.integers(1, 3),
+        reward=rewards,
+        decision=st.sampled_from([None, None, "restore", "pin", "unpin"]),
+    )
+    def run(
+        self,
+        which: int,
+        namespace: tuple[str, ...],
+        name: str,
+        text: str,
+        k: int,
+        reward: float,
+        decision: str | None,
+    ) -> None:
+        if not any(v.live and v.namespace == namespace for v in self.model.versions):
+            self.add(which=which, namespace=namespace, batch=[(IDS[0], text), (IDS[1], text)])
+        self.retrieve(which=which, namespace=namespace, name=name, text=text, k=k)
+        if name in self.model.episodes:
+            self.record(
+                which=which + 1, name=name, source="user", source_id="", reward=reward, used=None
+            )
+        judged = [v for v in self.judged() if v.namespace == namespace]
+        if decision is not None and judged:
+            self.decide(which=which, namespace=namespace, ids=[judged[-1].id], how=decision)
 
     def said(self) -> list[tuple[str, tuple[str, str]]]:
         return [(n, key) for n, e in self.model.episodes.items() for key in e.outcomes]

@@ -34,6 +34,7 @@ from tests.test_store import (  # noqa: F401  # the tests and fixtures of the st
     test_exploration_takes_nothing_that_would_not_have_been_served,
     test_filters_return_the_k_nearest_that_match,
     test_hidden_memories_are_not_credited,
+    test_k_active_are_returned_however_many_suppressed_are_nearer,
     test_mmr_keeps_filters_and_suppression,
     test_namespaces_are_compared_by_whole_segments,
     test_one_id_in_two_namespaces_has_two_evidences,
@@ -45,15 +46,12 @@ from tests.test_store import (  # noqa: F401  # the tests and fixtures of the st
     test_the_ranking_is_that_of_brute_force,
     test_vectors_of_any_length_are_compared_by_angle,
 )
-from tests.test_store import test_k_active_are_returned_however_many_suppressed_are_nearer  # noqa: F401
 
 StoreMaker = Callable[..., MemoryWorthStore]
 
 
 @pytest.fixture(params=["exact", "graph"])
-def url(
-    request: pytest.FixtureRequest, postgres: str, monkeypatch: pytest.MonkeyPatch
-) -> str:
+def url(request: pytest.FixtureRequest, postgres: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A Postgres with pgvector; `graph` sends every search through it, however few memories there are."""
     if request.param == "graph":
         monkeypatch.setattr(pgvector_index, "EXACT", 0)
@@ -92,7 +90,9 @@ def test_k_is_k_when_nine_in_ten_around_the_query_are_held_back(
     """As a topic: where a graph without iterative scan returns next to nothing."""
     store = make_store(url, policy=Policy(exploration=0.0))
     rows = clustered(2_000)
-    store.add_embeddings([(str(i), r) for i, r in enumerate(rows)], ids=list(map(str, range(2_000))))
+    store.add_embeddings(
+        [(str(i), r) for i, r in enumerate(rows)], ids=list(map(str, range(2_000)))
+    )
     query_ = rows[0]
     nearest = np.argsort(-(rows @ query_))[:1_800]
     execute(
@@ -110,7 +110,9 @@ def test_k_is_k_when_nine_in_ten_around_the_query_are_held_back(
 def test_the_graph_is_used_and_finds_nearly_all(make_store: StoreMaker, url: str) -> None:
     store = make_store(url, policy=Policy(exploration=0.0))
     rows = clustered(3_000)
-    store.add_embeddings([(str(i), r) for i, r in enumerate(rows)], ids=list(map(str, range(3_000))))
+    store.add_embeddings(
+        [(str(i), r) for i, r in enumerate(rows)], ids=list(map(str, range(3_000)))
+    )
     hits = 0
     for q in rows[:50]:
         found = {d.id for d in store.similarity_search_by_vector(q.tolist(), k=10)}

@@ -320,6 +320,40 @@ def test_langsmith_feedback_on_a_step_counts_for_its_trace(
 
 
 @langsmith
+def test_langsmith_feedback_on_an_episode_that_has_another_name(
+    memories: MemoryWorthStore, service: LangSmith
+) -> None:
+    handler = MemoryWorthCallbackHandler(memories)
+    trace = uuid4()
+    chain = memories.as_retriever(k=1) | (lambda ds: ds[0].page_content)
+    config = {"callbacks": [handler], "run_id": trace, "metadata": {"episode_id": "thread-7"}}
+    chain.invoke("apple", config)
+    feedback = service.say(trace, True)
+    pull(memories, service.source)
+    assert memories.run("thread-7").reward == 1.0
+
+    service.correct(feedback, 0.0)
+    pull(memories, service.source, since=START + timedelta(days=1))
+    assert memories.run("thread-7").reward == 0.0
+    service.delete(feedback)
+    pull(memories, service.source, since=START + timedelta(days=1))
+    assert memories.run("thread-7").reward is None
+
+
+def test_clients_are_made_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANGSMITH_API_KEY", "key")
+    monkeypatch.setenv("LANGFUSE_PUBLIC_KEY", f"pk-{uuid4()}")
+    monkeypatch.setenv("LANGFUSE_SECRET_KEY", "sk")
+    monkeypatch.setenv("LANGFUSE_TRACING_ENABLED", "false")
+
+    smith, fuse = LangSmithFeedback(), LangfuseScores()
+
+    assert (smith.name, fuse.name) == ("langsmith", "langfuse")
+    assert fuse.name_of("run") != fuse.name_of("other")
+    smith._client.cleanup()
+
+
+@langsmith
 def test_langsmith_within_a_project(memories: MemoryWorthStore, service: LangSmith) -> None:
     run_id = retrieved(memories, "apple")
     service.say(run_id, True)
@@ -588,6 +622,21 @@ def test_metrics_like_those_of_ragas_by_one_callable(make_store: StoreMaker) -> 
         {"inputs": "apple", "outputs": "apple", "reference_outputs": None, "context": ["apple"]}
     ]
     assert evaluator(measure, metric="recall")(finished("a", "b")) is None
+
+
+def test_a_function_is_called_with_what_it_takes() -> None:
+    def shorter(*, outputs: dict[str, str], context: list[str]) -> bool:
+        return len(outputs["answer"]) < len(context[0])
+
+    assert evaluator(shorter)(finished("a", {"answer": "no"})) is True
+
+
+def test_texts_of_a_mapping_are_judged_together() -> None:
+    from langchain_classic.evaluation import load_evaluator
+
+    judge = evaluator(load_evaluator("exact_match"), reference={"a": "x", "b": "y"})
+
+    assert judge(finished("q", {"a": "x", "b": "y"})) == 1
 
 
 def test_a_runnable_is_given_the_reference() -> None:

@@ -34,7 +34,7 @@ from langchain_memoryworth.logs import (
 from langchain_memoryworth.parcel import Header
 from langchain_memoryworth.records import EpisodeKey
 from tests.conftest import StoreMaker
-from tests.fakes import Clock, HashedWords, assert_exact, counters, dump, fold_of_ledger
+from tests.fakes import Clock, HashedWords, assert_exact, counters, dump, fold_of_ledger, query
 
 FAST = Policy(v_min=2, hysteresis=0.0, exploration=0.0)
 MOVED = ("memories", "evidence", "episodes", "aliases", "exposures", "outcomes")
@@ -381,6 +381,14 @@ def test_history_becomes_evidence_on_day_one(make_store: StoreMaker, url: str, c
     assert_exact(store)
 
 
+def test_a_log_with_a_reward_that_is_none_writes_nothing(make_store: StoreMaker):
+    store = make_store()
+    store.add_texts(["red"], ids=["a"])
+    with pytest.raises(InvalidInputError, match="7"):
+        store.import_log([entry("r1", "a", True), entry("r2", "a", 7.0)])
+    assert store.governor.run_ids() == []
+
+
 def test_a_csv_with_one_row_per_run_or_per_memory(make_store: StoreMaker, tmp_path: Path):
     store = make_store(policy=FAST)
     store.add_texts(["red", "green"], ids=["a", "b"])
@@ -513,3 +521,23 @@ def test_a_log_that_is_no_json(tmp_path: Path):
 def test_an_outcome_is_never_guessed(value: object):
     with pytest.raises(InvalidInputError, match="is no outcome"):
         reward_in(value)
+
+
+def test_pgvector_finds_what_was_imported_and_forgets_what_was_erased(
+    make_store: StoreMaker, postgres: str, tmp_path: Path
+):
+    lived(make_store(policy=FAST)).export_file(tmp_path / "all.jsonl")
+    url = postgres.replace("postgresql://", "postgresql+psycopg://")
+    store = make_store(url, policy=FAST, index="pgvector")
+    store.import_file(tmp_path / "all.jsonl")
+    found = [d.id for d in store.similarity_search("red", k=3)]
+    assert sorted(found) == [m.id for m in store.memories() if m.status == "active"]
+    with store.episode(
+        "later"
+    ) as episode:  # the numbers that the database gives go on after those imported
+        store.similarity_search("red", k=1)
+    episode.record(True)
+    held = query(store, "SELECT seq FROM vectors")
+    store.erase(found[0])
+    assert len(query(store, "SELECT seq FROM vectors")) < len(held)
+    assert found[0] not in [d.id for d in store.similarity_search("red", k=3)]
