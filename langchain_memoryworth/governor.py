@@ -457,10 +457,6 @@ class Governor:
         with self._database.write(alone=False) as session:
             self._ledger.begin_again(session, episode, self._clock())
 
-    def now(self) -> float:
-        """Unix time in seconds, by the clock of this store."""
-        return self._clock()
-
     def pause(self, episode: EpisodeKey, pause: Pause, at: float) -> None:
         """A run stopped, and may go on later from here."""
         self._ready()
@@ -714,9 +710,7 @@ def _listed(ids: _Ids) -> _Ids:
     return ids
 
 
-def _checked(
-    outcome: bool | float | Outcome | None, used: Iterable[str] | None
-) -> Outcome | None:
+def _checked(outcome: bool | float | Outcome | None, used: Iterable[str] | None) -> Outcome | None:
     if isinstance(outcome, Outcome):
         used = outcome.used if used is None else used
         outcome = reward_of(outcome.reward)

@@ -8,7 +8,7 @@ same outcome twice changes nothing, a corrected one takes the old credit back ex
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -276,9 +276,7 @@ class Ledger:
             rows = self._rows(session, found[0]) if found else []
         return {r.standing.seq: r.memory_id for r in rows if r.shown}
 
-    def retrieved(
-        self, session: Session, episode_id: str, ids: Collection[str]
-    ) -> dict[str, int]:
+    def retrieved(self, session: Session, episode_id: str, ids: Collection[str]) -> dict[str, int]:
         """Those of some memories that an episode retrieved, shown or not: the number of each."""
         found = self._find(session, episode_id)
         rows = self._rows(session, found[0]) if found else []

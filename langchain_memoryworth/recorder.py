@@ -170,7 +170,7 @@ class Recorder:
         # A parallel retrieval may have given meanwhile what this one dropped.
         regained = root.kept() & dropped
         given = {**{i: d for i, d in tuple(root.documents.items()) if i in regained}, **given}
-        new = [d for i, d in given.items() if i not in root.exposed]
+        new = [d for i, d in given.items() if i in regained or i not in root.exposed]
         if new:
             self.governor.expose_documents(root.episode, new, root)
 
@@ -271,10 +271,10 @@ class Recorder:
         pause = self._pause(root, result, error)
         if pause is not None:
             root.paused = error is None
-            at = self.governor.now()  # not when its turn comes: what is shown after it is not of it
-            self._later(
-                "where a run stopped", lambda: self.governor.pause(root.episode, pause, at)
-            )
+            at = (
+                self.governor.now().timestamp()
+            )  # not when its turn comes: what is shown after it is not of it
+            self._later("where a run stopped", lambda: self.governor.pause(root.episode, pause, at))
         if self._outcome is None or root.paused or early or not self._may_be_known(error):
             return
         ended = _Ended(

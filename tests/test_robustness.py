@@ -37,6 +37,7 @@ from langchain_memoryworth.errors import (
     UnknownRunError,
 )
 from langchain_memoryworth.records import EpisodeKey, Outcome
+from langchain_memoryworth.schema import MIGRATIONS
 from tests.fakes import HashedWords, assert_exact, dump, execute, live, query
 
 StoreMaker = Callable[..., MemoryWorthStore]
@@ -376,14 +377,18 @@ def test_a_database_of_a_newer_release(make_store: StoreMaker, tmp_path: Path) -
         before = dump(store)
     with pytest.raises(SchemaVersionError, match="99") as error:
         make_store(url)
-    assert (error.value.found, error.value.supported) == (99, 1)
+    assert (error.value.found, error.value.supported) == (99, len(MIGRATIONS))
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT COUNT(*) FROM memories").fetchone() == (2,)
-    connection.execute("UPDATE meta SET value = '1' WHERE key = 'schema_version'")
+    connection.execute(
+        "UPDATE meta SET value = ? WHERE key = 'schema_version'", [str(len(MIGRATIONS))]
+    )
     connection.commit()
     connection.close()
     store = make_store(url)
-    before["meta"] = [r if r[0] != "schema_version" else (r[0], "1") for r in before["meta"]]
+    before["meta"] = [
+        r if r[0] != "schema_version" else (r[0], str(len(MIGRATIONS))) for r in before["meta"]
+    ]
     assert dump(store) == before
 
 

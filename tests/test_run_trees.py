@@ -9,6 +9,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from typing import Annotated, Any, TypedDict
+from unittest.mock import patch
 
 import pytest
 from langchain.agents import create_agent
@@ -31,6 +32,7 @@ from langchain_core.prompts import PromptTemplate
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import (
     RunnableBranch,
+    RunnableConfig,
     RunnableLambda,
     RunnableParallel,
     RunnablePassthrough,
@@ -51,7 +53,7 @@ from langchain_memoryworth import (
     Policy,
 )
 from tests.conftest import StoreMaker
-from tests.runs_fixtures import Foreign, Life, credits_of, filled, rewards, says, shown, text
+from tests.runs_fixtures import WORDS, Foreign, Life, credits_of, filled, rewards, says, shown, text
 
 Call = Callable[[Any, Any, Any], Any]
 
@@ -444,6 +446,36 @@ def test_what_one_retriever_drops_another_may_give(life: Life, call: Call) -> No
     plain = life.retriever
     call(RunnableParallel(a=dropping, b=plain), "apple", life.config)
     life.is_success("apple", "cedar")
+
+
+def test_what_is_given_while_another_drops_it(life: Life) -> None:
+    """The other retrieval comes between the decision to hide and the hiding; ids are those of one user of several."""
+    for user in ("ann", "bob"):
+        life.store.add_texts(list(WORDS), ids=list(WORDS), namespace=user)
+    base = life.store.as_retriever(k=8, namespace="ann")
+    plain = life.store.as_retriever(k=1, namespace="ann")
+    dropping = ContextualCompressionRetriever(
+        base_compressor=Keep(ids=("cedar",)), base_retriever=base
+    )
+    governor = life.store.governor
+    hide = governor.hide
+    manager: list[Any] = []
+
+    def interrupted_hide(episode_id: str, ids: Any) -> int:
+        plain.invoke("apple", {"callbacks": manager[0]})
+        return hide(episode_id, ids)
+
+    def node(query: str, config: RunnableConfig) -> str:
+        manager.append(config["callbacks"])
+        with patch.object(governor, "hide", interrupted_hide):
+            return text(dropping.invoke(query, config))
+
+    RunnableLambda(node).invoke("apple", life.config)
+    assert life.rewards == [1.0]
+    credited = {w: life.store.evidence(w, namespace="ann").retrievals for w in WORDS}
+    assert {w for w, n in credited.items() if n} == {"apple", "cedar"}
+    assert credits_of(life.store) == {}
+    assert {d.id for d in life.judge.runs[0].memories} == {"apple", "cedar"}
 
 
 def test_an_ensemble_with_two_ids_of_one_text(make_store: StoreMaker, call: Call) -> None:

@@ -229,6 +229,21 @@ def test_what_cannot_be_undone(make_store: StoreMaker):
         store.undo(99)
 
 
+def test_a_restore_after_an_undone_restore_takes_everything_for_its_baseline(
+    make_store: StoreMaker, url: str
+):
+    store = suppressed(make_store, url)
+    store.restore("a")
+    run(store, "e3", "red", False)
+    store.undo(next(a for a in store.history("a") if a.kind == "restore"))
+    assert_exact(store)
+    store.restore("a")
+    assert_exact(store)
+    store.record_outcome("e3", True)  # corrected later, it still belongs to the time before
+    assert_exact(store)
+    assert store.explain("a").recent.retrievals == 0
+
+
 @hypothesis_settings(max_examples=25)
 @given(
     steps=st.lists(
@@ -351,6 +366,15 @@ def test_enough_outcomes_of_enough_sources_release_it(make_store: StoreMaker, ur
     assert status(store) is Status.ACTIVE
     assert store.history("a")[-1].kind == "release"
     assert "a" in served(store)
+
+
+def test_two_voices_about_one_run_are_one_outcome(make_store: StoreMaker):
+    store = quarantined(make_store, "sqlite://")
+    run(store, "e0", "red", True)
+    store.record_outcome("e0", True, source="evaluator")
+    assert status(store) is Status.QUARANTINED
+    run(store, "e1", "red", True)
+    assert status(store) is Status.ACTIVE
 
 
 def test_a_withdrawn_voice_does_not_count(make_store: StoreMaker):

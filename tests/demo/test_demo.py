@@ -60,7 +60,9 @@ def test_every_episode_is_recorded_and_nothing_is_lost(finished):
 
 def test_a_broken_recipe_has_success_only_from_standing_by(finished):
     result, _ = finished
-    broken = [m for m in result.memories if m.id in result.recipes and not result.recipes[m.id].works]
+    broken = [
+        m for m in result.memories if m.id in result.recipes and not result.recipes[m.id].works
+    ]
     assert any(m.evidence.hits_negative > 1 for m in broken)
     for memory in broken:
         # It fails whenever it is run; beside a recipe that works it gets the floor of .01 (A5).
