@@ -9,14 +9,16 @@ from dataclasses import asdict, fields, is_dataclass
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.evidence import Evidence
 from langchain_memoryworth.terminal import clean
-from langchain_memoryworth.unembedded import UnembeddedStore
+
+if TYPE_CHECKING:
+    from langchain_memoryworth.unembedded import UnembeddedStore
 
 Store = Annotated[
     str,
@@ -58,6 +60,9 @@ def opened(database: str, namespace: str = "") -> Iterator[UnembeddedStore]:
     path = url.removeprefix("sqlite:///") if url.startswith("sqlite:///") else None
     if path and not Path(path.split("?", 1)[0]).is_file():
         raise InvalidInputError(f"there is no store at {path}; give --database", value=database)
+    # Not before a command needs it: `--help` is to answer at once.
+    from langchain_memoryworth.unembedded import UnembeddedStore
+
     with UnembeddedStore(url, namespace=segments(namespace)) as store:
         yield store
 

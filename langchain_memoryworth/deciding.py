@@ -22,8 +22,6 @@ from langchain_memoryworth.console import (
     table,
 )
 from langchain_memoryworth.errors import MemoryNotFoundError
-from langchain_memoryworth.explanations import line_of
-from langchain_memoryworth.logs import reward_in
 from langchain_memoryworth.proposals import Proposal, Why
 
 DEFAULT = "memories.db"
@@ -125,6 +123,8 @@ def undo(
     """Take a change of status back; everything but erasure can be."""
     with opened(database) as store:
         action = store.undo(number, actor=actor, reason=reason)
+    from langchain_memoryworth.explanations import line_of
+
     say(action, as_json=as_json, human=line_of(action))
 
 
@@ -180,6 +180,8 @@ def outcome(
     as_json: AsJson = False,
 ) -> None:
     """Say how a run went."""
+    from langchain_memoryworth.logs import reward_in
+
     reward = reward_in(result)
     if (reward is None) != withdraw:
         raise typer.BadParameter("give a result, or --withdraw")

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from langchain_memoryworth.console import AsJson, Space, Store, opened, say, table
-from langchain_memoryworth.explanations import line_of
 from langchain_memoryworth.records import Action, Memory, Status
 from langchain_memoryworth.terminal import clean
 
@@ -120,6 +119,8 @@ def _whole(memory: Memory, history: Sequence[Action]) -> str:
         f"added     {memory.added_at:%Y-%m-%d %H:%M}",
         f"evidence  {e}",
     ]
+    from langchain_memoryworth.explanations import line_of
+
     return "\n".join([*lines, *(clean(line_of(a)) for a in history)])
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from langchain_memoryworth.console import AsJson, Space, Store, Yes, confirmed, opened, say
 from langchain_memoryworth.errors import InvalidInputError
-from langchain_memoryworth.logs import LogEntry, from_csv, from_langfuse, from_langsmith, json_lines
 from langchain_memoryworth.records import Imported
-from langchain_memoryworth.report import write_report
-from langchain_memoryworth.unembedded import UnembeddedStore
+
+if TYPE_CHECKING:
+    from langchain_memoryworth.logs import LogEntry
+    from langchain_memoryworth.unembedded import UnembeddedStore
 
 DEFAULT = "memories.db"
 
@@ -86,6 +87,8 @@ def report(
 ) -> None:
     """Write one HTML file with plots, health and review queue; it opens offline."""
     with opened(database, namespace) as store:
+        from langchain_memoryworth.report import write_report
+
         write_report(store, path, plots=plots)
     say({"path": str(path)}, as_json=as_json, human=str(path))
 
@@ -99,6 +102,8 @@ def _take(
 
 
 def _entries(path: Path, format_: Format, columns: list[str] | None, score: str) -> list[LogEntry]:
+    from langchain_memoryworth.logs import from_csv, from_langfuse, from_langsmith, json_lines
+
     if format_ is Format.CSV:
         mapping = dict(c.partition("=")[::2] for c in columns or ())
         return list(from_csv(path, mapping))

@@ -53,16 +53,28 @@ class Server:
             "autovacuum": "off",
         }
         options = " ".join(f"-c {name}='{value}'" for name, value in settings.items())
-        self._run(
-            "pg_ctl", "start", "-w", "-D", self._data, "-l", self.folder / "log", "-o", options
+        log = self.folder / "log"
+        self._run("pg_ctl", "start", "-w", "-D", self._data, "-l", log, "-o", options)
+        # Its end of the pipe closes however this process ends, so no server is left behind by tests that are killed.
+        stop = self._command("pg_ctl", "stop", "-m", "immediate", "-w", "-D", self._data)
+        self._guard = subprocess.Popen(
+            ["sh", "-c", 'cat > /dev/null; exec "$@"', "sh", *stop],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            cwd=self.folder,
+            start_new_session=True,
         )
 
     def stop(self) -> None:
         """Stop it as a crash would, without a word to its clients."""
-        self._run("pg_ctl", "stop", "-m", "immediate", "-w", "-D", self._data)
+        self._guard.communicate()
+        assert self._guard.returncode == 0
+
+    def _command(self, program: str, *arguments: object) -> list[str]:
+        return [*self._as, str(self._bin / program), *map(str, arguments)]
 
     def _run(self, program: str, *arguments: object) -> None:
-        command = [*self._as, str(self._bin / program), *map(str, arguments)]
+        command = self._command(program, *arguments)
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=self.folder)
 
 

@@ -35,6 +35,7 @@ def shown(store: MemoryWorthStore, run_id: Any) -> set[str]:
 
 def rewards(store: MemoryWorthStore) -> dict[str, float | None]:
     """The reward of every episode in the ledger, by its id."""
+    store.governor.outbox.drain()
     with store.governor._database.read() as session:
         cursor = session._cursor
         cursor.execute("SELECT id, reward FROM episodes ORDER BY eid")
@@ -157,7 +158,6 @@ class Life:
 
     @property
     def rewards(self) -> list[float | None]:
-        self.store.governor.outbox.drain()
         return list(rewards(self.store).values())
 
     def is_unknown(self, *words: str) -> None:

@@ -362,11 +362,17 @@ class Machine(RuleBasedStateMachine):
     def documents_of_another_retriever(self, which: int, name: str, ids: list[str]) -> None:
         key = EpisodeKey(name, aliases=(f"alias of {name}",))
         self.store(which).governor.expose_documents(key, [Document("", id=i) for i in ids])
+        # What the run retrieved itself says which version is meant; else the own namespace, or the only one.
+        episode = self.model.episodes.get(name, Episode())
+        rows = sorted(episode.exposures.items(), key=lambda item: (item[1].rank, item[0]))
+        retrieved = {self.model.versions[seq - 1].id: seq for seq, _ in rows}
         found = {}
         for rank, id_ in enumerate(ids):
             places = [v for n in NAMESPACES if (v := self.model.live(n, id_)) is not None]
             own = [v for v in places if v.namespace == ()]
-            if own or len(places) == 1:
+            if id_ in retrieved:
+                found[retrieved[id_]] = rank
+            elif own or len(places) == 1:
                 found[(own or places)[0].seq] = rank
         if found:
             episode = self.model.episodes.setdefault(name, Episode(self.clock.now))

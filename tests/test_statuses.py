@@ -370,8 +370,8 @@ def test_enough_outcomes_of_enough_sources_release_it(make_store: StoreMaker, ur
 
 def test_two_voices_about_one_run_are_one_outcome(make_store: StoreMaker):
     store = quarantined(make_store, "sqlite://")
-    run(store, "e0", "red", True)
-    store.record_outcome("e0", True, source="evaluator")
+    run(store, "e0", "red", True, source="evaluator")
+    store.record_outcome("e0", 0.9)  # other than the first, so that it is judged again
     assert status(store) is Status.QUARANTINED
     run(store, "e1", "red", True)
     assert status(store) is Status.ACTIVE
