@@ -27,7 +27,7 @@ layers: $(VENV)/.test
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.test
-	$(BIN)/python -m pytest --cov --cov-report=term
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term
 
 # The oldest releases that pyproject.toml allows, in an environment of their own, on all tests of the core.
 lowest: .venv-lowest/.lowest
