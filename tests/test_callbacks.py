@@ -415,7 +415,7 @@ def test_a_handler_needs_a_store_and_a_function(memories: MemoryWorthStore) -> N
 
 @pytest.mark.parametrize(
     "wrong",
-    ["INCORRECT", "True", float("nan"), float("inf"), -1, 2, 1.0001, [True], object()],
+    ["INCORRECT", "True", float("nan"), float("inf"), -1, 2, 1.0001, [True], Ellipsis],
     ids=lambda w: type(w).__name__ + str(w)[:9],
 )
 def test_a_wrong_outcome_changes_nothing(

@@ -108,7 +108,7 @@ def test_outcomes_that_are_meant(outcome: Any, reward: float) -> None:
         [],
         [True],
         {"score": 1},
-        object(),
+        Ellipsis,
         bool,
     ],
     ids=short,

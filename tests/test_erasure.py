@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from sqlalchemy import event
 
 from langchain_memoryworth import MemoryWorthStore, Policy
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError, UnknownRunError
@@ -227,6 +229,11 @@ def test_a_file_that_others_keep_busy_is_scrubbed_later(
     make_store: StoreMaker, file_url: str, tmp_path: Path
 ):
     store, reader = filled(make_store(file_url)), make_store(file_url)
+
+    def impatient(connection: sqlite3.Connection, _record: object, _proxy: object) -> None:
+        connection.execute("PRAGMA busy_timeout=50")  # or the test waits for half a minute
+
+    event.listen(store.governor._database.engine, "checkout", impatient)
     with reader.governor._database.read() as session:
         session.number(_one())  # its snapshot needs the old WAL
         assert store.erase("id-of-ada") == (2, False)
