@@ -3,33 +3,42 @@
 Run it: python examples/chain_with_handler.py
 """
 
-from langchain_core.language_models import FakeListChatModel
-from langchain_core.output_parsers import StrOutputParser
+from langchain_core.prompt_values import PromptValue
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnablePassthrough
 
-from langchain_memoryworth import MemoryWorthCallbackHandler, MemoryWorthStore, Policy, exact_match
+from langchain_memoryworth import (
+    MemoryWorthCallbackHandler,
+    MemoryWorthStore,
+    Policy,
+    keyword_match,
+)
 
-store = MemoryWorthStore("sqlite://", policy=Policy(theta_low=0.4, v_min=3))
+store = MemoryWorthStore("sqlite://", policy=Policy(theta_low=0.4, v_min=3, exploration=0))
 store.add_texts(
     [
-        "Prague is the capital of Czechoslovakia.",
-        "Prague is the capital of the Czech Republic.",
+        "Prague is a city in Czechoslovakia.",
+        "The Czech Republic has Prague as its capital.",
         "Brno is a large city in Moravia.",
     ],
     ids=["stale", "fresh", "other"],
 )
-answers = {"What is Prague the capital of?": "the Czech Republic"}
-handler = MemoryWorthCallbackHandler(store, outcome=exact_match(lambda run: answers[run.inputs]))
+expected = {"Which country is the city of Prague in?": ["Czech Republic"]}
+handler = MemoryWorthCallbackHandler(store, outcome=keyword_match(lambda run: expected[run.inputs]))
 
 prompt = ChatPromptTemplate.from_template("Answer from these notes: {notes}\n\n{question}")
-# Stands in for a chat model that was misled three times.
-model = FakeListChatModel(responses=["Czechoslovakia"] * 3 + ["the Czech Republic"])
+
+
+def model(prompt_value: PromptValue) -> str:
+    """Stands in for a chat model that believes its notes."""
+    return prompt_value.to_string().split("page_content='")[1].split("'")[0]
+
+
 retriever = store.as_retriever(search_kwargs={"k": 1})
-chain = {"notes": retriever, "question": RunnablePassthrough()} | prompt | model | StrOutputParser()
+chain = {"notes": retriever, "question": RunnablePassthrough()} | prompt | model
 
-for _ in range(4):
-    answer = chain.invoke("What is Prague the capital of?", config={"callbacks": [handler]})
-    print(f"{answer:20} {store.evidence('stale')}")
+for question in [*expected] * 5:
+    answer = chain.invoke(question, config={"callbacks": [handler]})
+    print(f"{answer:46} stale: {store.evidence('stale')}")
 
-print(store.explain_search("What is Prague the capital of?", k=1))
+print(store.explain_search(question, k=1))
