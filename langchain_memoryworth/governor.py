@@ -421,7 +421,6 @@ class Governor:
             root.expose(found)
 
     @retried
-    @retried
     def expose_external(
         self,
         episode: EpisodeKey,

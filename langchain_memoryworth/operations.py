@@ -9,7 +9,8 @@ from uuid import uuid4
 
 from langchain_core.runnables import run_in_executor
 
-from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.credit import reward_of
+from langchain_memoryworth.errors import InvalidInputError, UnknownRunError
 from langchain_memoryworth.evidence import Evidence
 from langchain_memoryworth.governor import Governor
 from langchain_memoryworth.namespaces import checked, resolved
@@ -43,17 +44,24 @@ class Episode:
 
     def record(
         self,
-        outcome: bool | float,
+        outcome: bool | float | Outcome,
         *,
         source: str = "user",
         source_id: str = "",
         metric: str = "",
         used: Iterable[str] | None = None,
     ) -> bool:
-        """`GovernedMemories.record_outcome` of this episode."""
-        return self._store.record_outcome(
-            self.id, outcome, source=source, source_id=source_id, metric=metric, used=used
-        )
+        """`GovernedMemories.record_outcome` of this episode; False also if nothing was retrieved in it.
+
+        That is no error here: a program's first run finds an empty store.
+        """
+        reward_of(outcome.reward if isinstance(outcome, Outcome) else outcome)
+        try:
+            return self._store.record_outcome(
+                self.id, outcome, source=source, source_id=source_id, metric=metric, used=used
+            )
+        except UnknownRunError:
+            return False
 
     def __repr__(self) -> str:
         return f"Episode({self.id!r})"

@@ -1349,3 +1349,12 @@ def test_wrong_outcomes_change_nothing(pair: MemoryWorthStore, outcome: Any) -> 
         with pytest.raises(InvalidOutcomeError):
             pair.record_outcome("run", Outcome(inside))
     assert dump(pair) == before
+
+
+def test_a_first_run_on_an_empty_store_is_no_error(store: MemoryWorthStore):
+    with store.episode() as episode:
+        assert store.similarity_search("anything", k=3) == []
+    assert episode.record(True) is False
+    with pytest.raises(InvalidOutcomeError):
+        episode.record("INCORRECT")  # type: ignore[arg-type]
+    assert store.health().episodes == 0
