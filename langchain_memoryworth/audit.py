@@ -80,8 +80,9 @@ class Audit:
         with self._database.read() as session:
             rows = standing.select_in(session, _SETTLEMENTS, seqs)
         found: dict[int, list[Settlement]] = {s: [] for s in seqs}
-        for seq, id_, at, reward, context, weight, positive, size in sorted(
-            rows, key=itemgetter(2, 1)
+        # Settled in one moment, the one that began first comes first; ids say nothing of order.
+        for seq, _, id_, at, reward, context, weight, positive, size in sorted(
+            rows, key=itemgetter(3, 1)
         ):
             evidence = Credit(weight, positive, size).evidence
             found[seq].append(Settlement(seq, id_, at, reward, context, evidence, weight / UNIT))
@@ -244,7 +245,7 @@ def _by_episode(session: Session) -> Iterator[list[int]]:
 
 
 _SETTLEMENTS = (
-    "SELECT x.seq, p.id, p.settled_at, p.reward, x.context, x.weight, x.positive, x.size "
+    "SELECT x.seq, p.eid, p.id, p.settled_at, p.reward, x.context, x.weight, x.positive, x.size "
     "FROM exposures x JOIN episodes p ON p.eid = x.eid WHERE x.size > 0 AND x.seq IN :values"
 )
 _LIVE = Statement(

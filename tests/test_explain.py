@@ -181,10 +181,17 @@ def test_history_of_worth_adds_up_to_the_counters(make_store: StoreMaker, clock:
     assert points[-1].evidence == store.evidence("a")
     assert points[1].at - points[0].at == timedelta(days=1)
     store.record_outcome("e0", False)  # a correction counts from when it was made
-    assert [p.episode_id for p in store.worth_history("a")] == ["e1", "e0", "e2"] or [
-        p.episode_id for p in store.worth_history("a")
-    ] == ["e1", "e2", "e0"]
+    assert [p.episode_id for p in store.worth_history("a")] == ["e1", "e0", "e2"]
     assert store.worth_history("a")[-1].evidence == store.evidence("a")
+
+
+def test_runs_of_one_moment_are_in_the_order_in_which_they_began(make_store: StoreMaker, url: str):
+    store = make_store(url)
+    store.add_texts(["red"], ids=["a"])
+    names = ["r99", "r100", "r101"]  # as text, the second would come first
+    for name in names:
+        run(store, name, "red", True)
+    assert [p.episode_id for p in store.worth_history("a")] == names
 
 
 # -- how sure

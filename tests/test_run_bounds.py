@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-import time
 import tracemalloc
 import uuid
 from collections.abc import Iterator
-from statistics import median
 from typing import Any
 from unittest.mock import patch
 
@@ -24,7 +22,7 @@ from langgraph.graph import START, StateGraph
 from langchain_memoryworth import MemoryWorthCallbackHandler, MemoryWorthStore, memory_worth, runs
 from langchain_memoryworth.errors import UnknownRunError
 from tests.conftest import StoreMaker
-from tests.runs_fixtures import Foreign, Life, credits_of, filled, rewards, shown, text
+from tests.runs_fixtures import Foreign, Life, credits_of, rewards, shown, text
 
 
 @pytest.fixture
@@ -420,22 +418,3 @@ def test_documents_without_ids(life: Life) -> None:
     (Nameless(ids=()) | text).invoke("?", life.config)
     assert life.rewards == []
     assert life.store.health().ok
-
-
-# -- cost ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_handler_is_cheap(make_store: StoreMaker) -> None:
-    """A guard against disasters; `make bench` measures."""
-    store = filled(make_store())
-    handler = MemoryWorthCallbackHandler(store, lambda run: True)
-    chain = RunnableLambda(str) | str.upper | str.lower
-
-    def seconds(config: Any) -> float:
-        begin = time.perf_counter()
-        for _ in range(20):
-            chain.invoke("x", config)
-        return (time.perf_counter() - begin) / 20
-
-    pairs = [(seconds({}), seconds({"callbacks": [handler]})) for _ in range(15)]
-    assert median(b - a for a, b in pairs) < 1e-3
