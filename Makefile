@@ -30,11 +30,11 @@ layers: $(VENV)/.test
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.test
-	$(IN_MEMORY) $(BIN)/python -m pytest -n 4
+	$(IN_MEMORY) $(BIN)/python -m pytest -n 4 --dist loadfile
 
 # The same with branch coverage, which makes it a third slower.
 coverage: $(VENV)/.test
-	$(IN_MEMORY) $(BIN)/python -m pytest -n 4 --cov --cov-report=term
+	$(IN_MEMORY) $(BIN)/python -m pytest -n 4 --dist loadfile --cov --cov-report=term
 
 # The oldest releases that pyproject.toml allows, in an environment of their own, on all tests of the core.
 lowest: .venv-lowest/.lowest

@@ -363,8 +363,9 @@ def test_an_empty_store_is_no_error(make_store: StoreMaker, ask: Ask) -> None:
     store = make_store()
     with store.episode() as episode:
         assert ask(store.as_retriever(), "apple") == []
+    assert episode.record(True) is False  # nothing to give credit to
     with pytest.raises(UnknownRunError):
-        episode.record(True)
+        store.record_outcome(episode.id, True)
 
 
 # -- a ledger that cannot be written -------------------------------------------------------------------------------
