@@ -12,7 +12,7 @@ from functools import cached_property, partial, update_wrapper
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Connection, Dialect, inspect, text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection
 
 from langchain_memoryworth import errors
@@ -289,9 +289,7 @@ class Database:
             if found > len(MIGRATIONS):
                 raise errors.SchemaVersionError(found, len(MIGRATIONS))
             if self._sqlite:
-                # Kept in the file, so not before it is known to be ours: another program's stays as it was.
-                connection.exec_driver_sql("PRAGMA journal_mode=WAL")
-                connection.rollback()
+                self._use_wal(connection)
             if found == len(MIGRATIONS):
                 return
             for statement in self._opened.begin["migrate"]:
@@ -303,6 +301,25 @@ class Database:
                 migrate(connection)
             connection.execute(_SET_VERSION, {"version": str(len(MIGRATIONS))})
             connection.commit()
+
+    def _use_wal(self, connection: Connection) -> None:
+        """Kept in the file, so not before it is known to be ours: another program's stays as it was.
+
+        SQLite does not wait for the lock that this takes, whatever its timeout: of several that open a new file at once, all
+        but one would be told that it is locked.
+        """
+        end = time.monotonic() + BUSY_TIMEOUT_S
+        for pause in _pauses():
+            try:
+                connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+                connection.rollback()
+                return
+            except DBAPIError as error:
+                connection.rollback()
+                fault = self._opened.fault(error.orig or error, self.name)
+                if not isinstance(fault, errors.StorageBusyError) or time.monotonic() > end:
+                    raise
+                _wait(pause)
 
     def _make_schema(self, connection: Connection, schema: str) -> None:
         encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()

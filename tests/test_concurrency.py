@@ -517,16 +517,20 @@ def test_many_processes_open_one_fresh_database_at_once(shared_url: str) -> None
         )
         for _ in range(3)
     ]
-    for p in processes:
-        assert p.stdout is not None
-        assert p.stdout.readline() == b"imported\n"
-    for p in processes:
-        assert p.stdin is not None
-        p.stdin.write(b"go\n")
-        p.stdin.flush()
-    for p in processes:
-        _, errors = p.communicate(timeout=60)
-        assert (p.returncode, errors) == (0, b"")
+    try:
+        for p in processes:
+            assert p.stdout is not None
+            assert p.stdout.readline() == b"imported\n"
+        for p in processes:
+            assert p.stdin is not None
+            p.stdin.write(b"go\n")
+            p.stdin.flush()
+        ended = [(*p.communicate(timeout=60), p.returncode) for p in processes]
+    finally:  # one that is left running would make whichever test comes next fail
+        for p in processes:
+            p.kill()
+            p.communicate()
+    assert ended == [(b"", b"", 0)] * 3
     with MemoryWorthStore(url, HashedWords()) as store:
         assert store.health().memories == 1
 

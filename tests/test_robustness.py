@@ -18,7 +18,7 @@ import pytest
 from langchain_core.documents import Document
 
 import langchain_memoryworth
-from langchain_memoryworth import MemoryWorthStore, Policy, Status
+from langchain_memoryworth import MemoryWorthStore, Policy, Status, database
 from langchain_memoryworth.errors import (
     CorruptStorageError,
     DimensionMismatchError,
@@ -559,3 +559,25 @@ def test_no_pickle_is_read_or_written(path: Path) -> None:
         elif isinstance(node, ast.Attribute):
             assert node.attr not in {"read_pickle", "to_pickle", "allow_dangerous_deserialization"}
         assert not {n.split(".")[0] for n in names} & FORBIDDEN
+
+
+def test_a_new_file_that_another_process_is_writing_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's own timeout does not hold for the switch to WAL, so the first of several openers would shut the others out."""
+    path = tmp_path / "memories.db"
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    waited = []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 3:
+            other.rollback()
+
+    monkeypatch.setattr(database, "_wait", wait)
+    with MemoryWorthStore(f"sqlite:///{path}", HashedWords()) as store:
+        store.add_texts(["text"])
+        assert store.health().memories == 1
+    other.close()
+    assert waited == [0.0, 0.002, 0.004]
