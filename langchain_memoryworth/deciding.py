@@ -1,4 +1,4 @@
-"""Commands that decide: review, restore, pin, unpin, deprecate, undo, erase, outcome."""
+"""Commands that decide: review, suppress, restore, pin, unpin, deprecate, undo, erase, outcome."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ DEFAULT = "memories.db"
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (review, restore, pin, unpin, deprecate, undo, erase, outcome):
+    for command in (review, suppress, restore, pin, unpin, deprecate, undo, erase, outcome):
         app.command()(command)
 
 
 def review(
     decide: Annotated[
-        str | None, typer.Option(help="approve, reject, pin, deprecate or merge what is listed.")
+        str | None,
+        typer.Option(help="approve, reject, pin, restore, deprecate or merge what is listed."),
     ] = None,
     memory: Annotated[
         list[str] | None, typer.Option(help="Only proposals on this memory; may be repeated.")
@@ -63,6 +64,18 @@ def review(
             confirmed(f"{decide} {len(found)} proposals?", yes=yes)
             store.decide(found, decide, actor=actor, reason=reason)
     say(found, as_json=as_json, human=_queue(found, decide))
+
+
+def suppress(
+    ids: Ids,
+    database: Store = DEFAULT,
+    namespace: Space = "",
+    actor: Actor = "cli",
+    reason: Reason = "",
+    as_json: AsJson = False,
+) -> None:
+    """Hold memories back, on probation at most, until they are restored."""
+    _decided("suppress", ids, database, namespace, actor, reason, as_json=as_json)
 
 
 def restore(

@@ -177,13 +177,19 @@ def _why(
         said = f" by {word.actor} on {word.at:%Y-%m-%d}" + (
             f" ({word.reason})" if word.reason else ""
         )
-    since = "" if recent == memory.evidence else " since the last restore"
+    decision = "that" if memory.status is Status.WITHHELD else "the last restore"
+    since = "" if recent == memory.evidence else f" since {decision}"
     numbers = f"worth {recent.worth:.2f} over {recent.effective_size:g} retrievals{since}"
     match memory.status:
         case Status.PINNED:
             return f"It is pinned{said}: served whatever the evidence says; {numbers}."
         case Status.DEPRECATED:
             return f"It is deprecated{said}: kept for the record, until it is restored."
+        case Status.WITHHELD:
+            return (
+                f"It is withheld{said}: shown in at most {policy.exploration:.0%} of the runs it would "
+                f"lead, until it is restored; {numbers}."
+            )
         case Status.QUARANTINED:
             return f"It is in quarantine{said}: {_release(recent, policy, sources)}."
         case Status.SUPPRESSED:

@@ -57,6 +57,15 @@ class Governance:
                     status = judge.next_status(Status.ACTIVE, s.recent)
                     self._decide(session, s, status, "unpin", actor, reason, now)
 
+    def suppress(
+        self, namespace: Namespace, ids: Sequence[str], actor: str, reason: str, now: float
+    ) -> None:
+        """Hold memories back until a person restores them; what they do on probation from now on is told apart."""
+        with self._database.write() as session:
+            for s in self._find(session, namespace, ids, "suppress"):
+                standing.rebase(session, s.seq)
+                self._decide(session, s, Status.WITHHELD, "suppress", actor, reason, now)
+
     def deprecate(
         self, namespace: Namespace, ids: Sequence[str], actor: str, reason: str, now: float
     ) -> None:
@@ -96,7 +105,7 @@ class Governance:
                 raise InvalidInputError(f"there is no action {number}", value=number)
             action = _action(row)
             seq, epoch = row[10], row[11]
-            if not statuses.undoable(action.kind) or action.before is None:
+            if not statuses.undoable(action.kind) or action.before is None or action.after is None:
                 raise InvalidInputError(
                     f"action {number} is {action.kind!r}, which cannot be taken back", value=number
                 )
@@ -107,7 +116,7 @@ class Governance:
                     f"the memory of action {number} was erased; nothing of it can come back",
                     value=number,
                 )
-            if statuses.by_policy(action.kind):
+            if statuses.by_policy(action.kind, action.after):
                 standing.rebase(session, seq)
             else:
                 self._set_epoch(session, s, epoch)

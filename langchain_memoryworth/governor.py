@@ -318,13 +318,13 @@ class Governor:
 
     def _held_back(self, hit: Hit, memory: Memory) -> HeldBack:
         e = memory.evidence
+        numbers = f"worth {e.worth:.2f} over {e.effective_size:g} retrievals"
         if memory.status is Status.QUARANTINED:
             reason = f"quarantined: {e.retrievals} of the outcomes that release it"
-            return HeldBack(hit.id, hit.text, hit.similarity, hit.score, e, reason)
-        reason = (
-            f"suppressed: worth {e.worth:.2f} over {e.effective_size:g} retrievals, "
-            f"below theta_low {self.policy.theta_low:g}"
-        )
+        elif memory.status is Status.WITHHELD:
+            reason = f"withheld by a person until it is restored; {numbers}"
+        else:
+            reason = f"suppressed: {numbers}, below theta_low {self.policy.theta_low:g}"
         return HeldBack(hit.id, hit.text, hit.similarity, hit.score, e, reason)
 
     def _query(
@@ -632,6 +632,7 @@ class Governor:
         return Health(
             memories=sum(by_status.values()),
             suppressed=by_status.get(Status.SUPPRESSED, 0),
+            withheld=by_status.get(Status.WITHHELD, 0),
             pinned=by_status.get(Status.PINNED, 0),
             quarantined=by_status.get(Status.QUARANTINED, 0),
             deprecated=by_status.get(Status.DEPRECATED, 0),

@@ -127,6 +127,7 @@ def _whole(memory: Memory, history: Sequence[Action]) -> str:
 _COUNTS = (
     "memories",
     "suppressed",
+    "withheld",
     "quarantined",
     "pinned",
     "deprecated",

@@ -98,7 +98,7 @@ class Feed:
         seqs: Numbers of the memories, int64.
         vectors: float32, shape (n, d).
         held: True where the memory is suppressed.
-        waiting: True where it is in quarantine.
+        waiting: True where it is held back whatever the policy does with LOW ones.
         live: False where it was deleted, replaced or deprecated.
         added_at: Unix time in seconds, float64.
         expires_at: Likewise, by the memory's own time to live; infinite where it has none.
@@ -439,7 +439,7 @@ def _feed(rows: Sequence[Any], dimension: int) -> Feed:
             dtype=np.bool_,
         ),
         held=np.array([s == Status.SUPPRESSED.value for s in stands], dtype=np.bool_),
-        waiting=np.array([s == Status.QUARANTINED.value for s in stands], dtype=np.bool_),
+        waiting=np.array([s in _WAITING for s in stands], dtype=np.bool_),
         counters=np.array(columns[5:9], dtype=np.int64).reshape(4, n),
         expires_at=np.array([np.inf if e is None else e for e in columns[9]], dtype=np.float64),
         written_at=np.array(columns[10], dtype=np.float64),
@@ -467,6 +467,7 @@ def _memory(row: Any, namespace: Namespace, policy: Policy) -> Memory:
 
 
 _OUT = frozenset({Status.DEPRECATED.value, Status.ERASED.value})
+_WAITING = frozenset({Status.QUARANTINED.value, Status.WITHHELD.value})
 _VERSIONS = (
     "SELECT seq, id, text, retired_at FROM memories WHERE namespace = :namespace AND id IN :values"
 )

@@ -249,8 +249,9 @@ class GovernedMemories(Oversight):
     amemories = awaitable(memories)
 
     def suppressed(self, *, namespace: Sequence[str] | str | None = None) -> list[Memory]:
-        """The memories that are held back at present."""
-        return self.memories(Status.SUPPRESSED, namespace=namespace)
+        """The memories that are held back at present, by the policy or by a person, oldest first."""
+        held = (Status.SUPPRESSED, Status.WITHHELD)
+        return [m for m in self.memories(namespace=namespace) if m.status in held]
 
     asuppressed = awaitable(suppressed)
 

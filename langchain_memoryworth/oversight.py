@@ -44,6 +44,27 @@ class Oversight:
 
     adeprecate = awaitable(deprecate)
 
+    def suppress(
+        self,
+        memory_id: str | Sequence[str],
+        *,
+        reason: str = "",
+        actor: str = "user",
+        namespace: Sequence[str] | str | None = None,
+    ) -> None:
+        """Hold memories back, on probation at most, until `restore`; the evidence goes on, and does not lift it.
+
+        The policy's own suppression is lifted by evidence; a memory that should not even be tried is for `deprecate`.
+
+        Raises:
+            InvalidTransitionError: If one of them is pinned or deprecated; then nothing is changed.
+        """
+        self.governor.steward.suppress(
+            self._place(namespace), as_ids(memory_id), actor=actor, reason=reason
+        )
+
+    asuppress = awaitable(suppress)
+
     def undo(self, action: int | Action, *, reason: str = "", actor: str = "user") -> Action:
         """Take a change of status back: the newest of its memory; everything but erasure can be.
 
@@ -207,7 +228,7 @@ class Oversight:
 
         Args:
             proposals: One, or a list.
-            decision: approve (what it proposes), reject, pin, deprecate, reverify or merge.
+            decision: approve (what it proposes), reject, pin, restore, deprecate, reverify or merge.
             reason: Why.
             actor: Who.
             verify: For reverify, your own check: True restores the memory, False deprecates it, None leaves it.

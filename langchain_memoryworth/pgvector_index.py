@@ -236,7 +236,7 @@ class PgVectorIndex:
         now = self._clock()
         if (
             not self._policy.suppress
-        ):  # then what fails is served, and nothing but quarantine is held back
+        ):  # then what fails is served, but not what a person or quarantine holds back
             moved = ["suppressed"]
             statuses = (
                 [*statuses, *moved]
@@ -307,7 +307,7 @@ def _statements(place: str) -> dict[str, Statement]:
 
 
 _SERVED = ["active", "pinned"]
-_HELD = ["suppressed", "quarantined"]
+_HELD = ["suppressed", "withheld", "quarantined"]
 _EXTENSION = Statement(
     "SELECT n.nspname FROM pg_extension x JOIN pg_namespace n ON n.oid = x.extnamespace "
     "WHERE x.extname = 'vector'"

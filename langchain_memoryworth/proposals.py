@@ -21,6 +21,7 @@ class Why(StrEnum):
     DUPLICATE = "duplicate"
     CONTRADICTED = "contradicted"
     OVER_SERVED = "over_served"
+    CONTESTED = "contested"
 
 
 SUGGESTION = {
@@ -31,6 +32,7 @@ SUGGESTION = {
     Why.DUPLICATE: "merge",
     Why.CONTRADICTED: "deprecate",
     Why.OVER_SERVED: "reverify",
+    Why.CONTESTED: "restore",
 }
 """What approving a proposal does."""
 

@@ -34,6 +34,7 @@ class Status(StrEnum):
 
     ACTIVE = "active"
     SUPPRESSED = "suppressed"
+    WITHHELD = "withheld"
     PINNED = "pinned"
     QUARANTINED = "quarantined"
     DEPRECATED = "deprecated"
@@ -297,7 +298,8 @@ class Health:
 
     Attributes:
         memories: Live memories in the store, all namespaces.
-        suppressed: Those held back at present.
+        suppressed: Those that the policy holds back at present.
+        withheld: Those that a person holds back.
         pinned: Those that can never be held back.
         quarantined: Those of untrusted sources that wait for outcomes.
         deprecated: Those that a person took out of service.
@@ -317,6 +319,7 @@ class Health:
     episodes: int
     pending: int
     expired: int
+    withheld: int = 0
     quarantined: int = 0
     deprecated: int = 0
     unattributed: int = 0

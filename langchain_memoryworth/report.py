@@ -25,6 +25,7 @@ TRAJECTORIES = 8
 _COLOURS = {
     Status.ACTIVE: "#1f77b4",
     Status.SUPPRESSED: "#d62728",
+    Status.WITHHELD: "#9467bd",
     Status.PINNED: "#2ca02c",
     Status.QUARANTINED: "#ff7f0e",
     Status.DEPRECATED: "#7f7f7f",

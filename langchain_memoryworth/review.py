@@ -16,7 +16,7 @@ from langchain_memoryworth.credible import belief
 from langchain_memoryworth.evidence import Evidence
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.proposals import SUGGESTION, Proposal, Why
-from langchain_memoryworth.records import Memory, Status
+from langchain_memoryworth.records import Memory, Status, Verdict
 
 SAME_RUNS = 0.9
 """Share of the runs of both in which two memories are shown together, above which nothing tells them apart."""
@@ -71,7 +71,7 @@ class _Desk:
     def proposals(self) -> Iterator[tuple[int, Proposal]]:
         open_ = {s: m for s, m in self.facts.memories.items() if m.status is not Status.DEPRECATED}
         for seq, memory in open_.items():
-            for make in (self.low, self.stale, self.mixed, self.over_served):
+            for make in (self.low, self.stale, self.mixed, self.over_served, self.contested):
                 made = make(seq, memory)
                 if made is not None:
                     yield seq, made
@@ -94,7 +94,8 @@ class _Desk:
         recent = self.facts.recent[seq]
         half = recent.effective_size >= self.policy.v_min / 2 and recent.retrievals > 0
         held = memory.status is Status.SUPPRESSED
-        if memory.status is Status.PINNED or (held and seq in self.facts.decided):
+        by_person = memory.status in (Status.PINNED, Status.WITHHELD)
+        if by_person or (held and seq in self.facts.decided):
             return None
         if not held and not (half and recent.worth < self.policy.theta_low):
             return None
@@ -107,7 +108,7 @@ class _Desk:
     def stale(self, seq: int, memory: Memory) -> Proposal | None:
         """High in the earlier half of its runs, and credibly less in the later half."""
         halves = self._halves(seq)
-        if halves is None or memory.status is Status.SUPPRESSED:
+        if halves is None or memory.status in (Status.SUPPRESSED, Status.WITHHELD):
             return None
         earlier, later = halves
         if earlier.worth <= self.policy.theta_high or belief(later).high >= belief(earlier).low:
@@ -142,6 +143,17 @@ class _Desk:
             return None
         gain = max(self.pool - self.beliefs[seq].mean, LEAST_GAIN)
         return self._make(Why.OVER_SERVED, seq, gain, f"shown in {share:.0%} of all runs")
+
+    def contested(self, seq: int, memory: Memory) -> Proposal | None:
+        """Held back by a person, and HIGH on what it has done on probation since."""
+        recent = self.facts.recent[seq]
+        if memory.status is not Status.WITHHELD or self.policy.verdict(recent) is not Verdict.HIGH:
+            return None
+        reason = (
+            f"worth {recent.worth:.2f} over {recent.effective_size:g} retrievals since a person "
+            f"suppressed it, above theta_high {self.policy.theta_high:g}"
+        )
+        return self._make(Why.CONTESTED, seq, recent.worth - self.pool, reason)
 
     # -- two memories -----------------------------------------------------------------------------------------
 
@@ -220,7 +232,8 @@ class _Desk:
         if after is not memory.status:
             return f"{after}"
         missing = self.policy.v_min - recent.effective_size
-        if missing > 0 and recent.worth < self.policy.theta_low and self.policy.suppress:
+        active = memory.status is Status.ACTIVE
+        if active and missing > 0 and recent.worth < self.policy.theta_low and self.policy.suppress:
             return f"suppressed after {missing:g} more retrievals like these"
         return f"stays {memory.status}"
 

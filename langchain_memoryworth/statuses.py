@@ -15,7 +15,7 @@ By = Literal["policy", "person"]
 
 SERVED: Final = frozenset({Status.ACTIVE, Status.PINNED})
 """What a search returns by rank."""
-EXPLORED: Final = frozenset({Status.SUPPRESSED, Status.QUARANTINED})
+EXPLORED: Final = frozenset({Status.SUPPRESSED, Status.WITHHELD, Status.QUARANTINED})
 """What a search returns at most at the exploration rate, with the probability recorded."""
 AUTOMATIC: Final = frozenset({Status.ACTIVE, Status.SUPPRESSED, Status.QUARANTINED})
 """What the policy may change; the rest is a person's word, which statistics do not overrule."""
@@ -57,15 +57,22 @@ TABLE: Final[tuple[Transition, ...]] = (
     _row("reinstate", "suppressed", "active", "policy", "no longer LOW, beyond the hysteresis"),
     _row(
         "restore",
-        "active suppressed quarantined deprecated",
+        "active suppressed withheld quarantined deprecated",
         "active",
         "person",
         "serve it again; only later evidence can suppress it",
     ),
     _row("restore", "pinned", "pinned", "person", "a new baseline under the pin"),
     _row(
+        "suppress",
+        "active suppressed withheld quarantined",
+        "withheld",
+        "person",
+        "hold it back until it is restored, and go on learning about it",
+    ),
+    _row(
         "pin",
-        "active suppressed quarantined pinned",
+        "active suppressed withheld quarantined pinned",
         "pinned",
         "person",
         "never hold it back, whatever the evidence says",
@@ -73,14 +80,14 @@ TABLE: Final[tuple[Transition, ...]] = (
     _row("unpin", "pinned", "active suppressed", "person", "leave it to the policy again"),
     _row(
         "deprecate",
-        "active suppressed quarantined deprecated",
+        "active suppressed withheld quarantined deprecated",
         "deprecated",
         "person",
         "out of service, kept for the record",
     ),
     _row(
         "erase",
-        "active suppressed quarantined pinned deprecated",
+        "active suppressed withheld quarantined pinned deprecated",
         "erased",
         "person",
         "gone: only counts are left",
@@ -90,6 +97,8 @@ TABLE: Final[tuple[Transition, ...]] = (
 
 _REMEDIES: Final = {
     ("pin", Status.DEPRECATED): "restore it first",
+    ("suppress", Status.DEPRECATED): "restore it first",
+    ("suppress", Status.PINNED): "unpin it first",
     ("deprecate", Status.PINNED): "unpin it first",
 }
 
@@ -133,14 +142,14 @@ def undoable(kind: str) -> bool:
     return kind == "undo" or any(t.kind == kind and t.undo for t in TABLE)
 
 
-def by_policy(kind: str) -> bool:
+def by_policy(kind: str, after: Status) -> bool:
     """Whether the policy makes this change by itself.
 
     Examples:
-        >>> by_policy("suppress"), by_policy("pin")
+        >>> by_policy("suppress", Status.SUPPRESSED), by_policy("suppress", Status.WITHHELD)
         (True, False)
     """
-    return any(t.kind == kind and t.by == "policy" for t in TABLE)
+    return any(t.kind == kind and after in t.after and t.by == "policy" for t in TABLE)
 
 
 def as_markdown() -> str:

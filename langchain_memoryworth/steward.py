@@ -54,6 +54,12 @@ class Steward:
         """Take memories out of service, and keep them for the record."""
         self._governance.deprecate(namespace, ids, actor, reason, self._clock())
 
+    def suppress(
+        self, namespace: Namespace, ids: Sequence[str], *, actor: str, reason: str
+    ) -> None:
+        """Hold memories back until a person restores them."""
+        self._governance.suppress(namespace, ids, actor, reason, self._clock())
+
     def undo(self, number: int, *, actor: str, reason: str) -> Action:
         """Take a change of status back; see `Governance.undo`."""
         return self._governance.undo(number, actor, reason, self._clock())
@@ -236,6 +242,8 @@ class Steward:
             self._governance.deprecate(namespace, one, actor, note, now)
         elif what == "pin":
             self._governance.pin(namespace, one, actor, note, now)
+        elif what == "restore":
+            self._governance.restore(namespace, one, actor, note, now)
         elif what == "merge" and proposal.other_id is not None:
             self._merge(namespace, proposal, proposal.other_id, actor, note)
         elif what == "reverify" and verify is not None:
@@ -283,4 +291,4 @@ class Steward:
         return pairs
 
 
-_DECISIONS = ("approve", "reject", "pin", "deprecate", "reverify", "merge")
+_DECISIONS = ("approve", "reject", "pin", "restore", "deprecate", "reverify", "merge")

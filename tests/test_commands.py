@@ -97,6 +97,7 @@ def test_show_and_explain(cli: Cli):
 @pytest.mark.parametrize(
     ("command", "id_", "status"),
     [
+        ("suppress", "good", "withheld"),
         ("restore", "bad", "active"),
         ("pin", "bad", "pinned"),
         ("unpin", "evil\x1b[1m", "active"),

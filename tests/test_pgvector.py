@@ -15,6 +15,9 @@ from langchain_memoryworth import MemoryWorthStore, Policy, pgvector_index
 from langchain_memoryworth.errors import InvalidInputError, MissingExtensionError
 from tests.fakes import Clock, HashedWords, assert_is_top, brute, execute, query, unit
 from tests.ledger_server import Server, new_schema
+from tests.test_statuses import (  # noqa: F401
+    test_what_a_person_suppresses_is_shown_on_probation_and_no_more,
+)
 from tests.test_store import (  # noqa: F401  # the tests and fixtures of the store
     library,
     pair,

@@ -28,7 +28,7 @@ from tests.conftest import StoreMaker
 from tests.fakes import Clock, HashedWords, assert_exact, execute, query
 
 ROOT = Path(__file__).parents[1]
-PERSONS = ["restore", "pin", "unpin", "deprecate", "erase"]
+PERSONS = ["restore", "suppress", "pin", "unpin", "deprecate", "erase"]
 FAST = Policy(v_min=2, hysteresis=0.0, exploration=0.0)
 WARY = Quarantine(trusted=("crm",), outcomes=2, sources=2)
 
@@ -110,16 +110,16 @@ def store_evidence(good: int, bad: int):
     return Evidence(good * UNIT, bad * UNIT, n * UNIT, n * UNIT, n)
 
 
-@pytest.mark.parametrize("by", ["deprecated", "pinned"])
+@pytest.mark.parametrize("by", ["deprecated", "withheld", "pinned"])
 def test_statistics_do_not_overrule_a_person(make_store: StoreMaker, by: str):
     store = make_store(policy=FAST)
     store.add_texts(["red"], ids=["a"])
     for n in range(4):
         with store.episode(f"e{n}"):
             store.similarity_search("red", k=1)
-    store.deprecate("a") if by == "deprecated" else store.pin("a")
+    {"deprecated": store.deprecate, "withheld": store.suppress, "pinned": store.pin}[by]("a")
     for n in range(4):
-        store.record_outcome(f"e{n}", by == "deprecated")
+        store.record_outcome(f"e{n}", by != "pinned")
     assert status(store) == by
     assert_exact(store)
 
@@ -152,7 +152,7 @@ def test_history_of_an_unknown_memory_is_an_error(store: MemoryWorthStore):
 # -- undo
 
 
-@pytest.mark.parametrize("kind", ["restore", "pin", "deprecate"])
+@pytest.mark.parametrize("kind", ["restore", "suppress", "pin", "deprecate"])
 def test_undo_puts_everything_back(make_store: StoreMaker, url: str, kind: str):
     store = suppressed(make_store, url)
     before = query(store, "SELECT * FROM evidence")
@@ -247,7 +247,9 @@ def test_a_restore_after_an_undone_restore_takes_everything_for_its_baseline(
 @hypothesis_settings(max_examples=25)
 @given(
     steps=st.lists(
-        st.sampled_from(["good", "bad", "restore", "pin", "unpin", "deprecate", "undo", "correct"]),
+        st.sampled_from(
+            ["good", "bad", "restore", "suppress", "pin", "unpin", "deprecate", "undo", "correct"]
+        ),
         max_size=14,
     )
 )
@@ -277,7 +279,51 @@ def take(store: MemoryWorthStore, step: str, name: str) -> None:
         try:
             getattr(store, step)("a")
         except InvalidTransitionError:
-            assert step in ("pin", "deprecate")
+            assert step in ("suppress", "pin", "deprecate")
+
+
+# -- suppressed by a person
+
+
+@pytest.mark.parametrize("suppress", [True, False])
+def test_what_a_person_suppresses_is_shown_on_probation_and_no_more(
+    make_store: StoreMaker, url: str, suppress: bool
+):
+    store = make_store(url, policy=Policy(exploration=1.0, suppress=suppress))
+    store.add_texts(["red", "red green"], ids=["a", "b"])
+    store.suppress("a", actor="eva", reason="looks wrong")
+    assert served(store) == ["b"]
+    assert [m.id for m in store.suppressed()] == ["a"]
+    assert (store.health().withheld, store.health().suppressed) == (1, 0)
+    assert "withheld by a person" in store.explain_search("red").held_back[0].reason
+    words = str(store.explain("a"))
+    assert "not served. It is withheld by eva on" in words
+    assert "(looks wrong)" in words
+    with store.episode("e1"):
+        assert served(store, k=1) == ["a"]
+    [exposure] = store.run("e1").exposures
+    assert exposure.arm is Arm.PROBATION
+    store.restore("a")
+    assert served(store) == ["a", "b"]
+
+
+def test_evidence_does_not_lift_it_and_the_review_asks_a_person(make_store: StoreMaker, url: str):
+    store = make_store(url, policy=FAST.model_copy(update={"exploration": 1.0}))
+    store.add_texts(["red", "green", "blue"], ids=["a", "b", "c"])
+    run(store, "e1", "red", True)
+    run(store, "e2", "red", True)
+    store.suppress("a")
+    assert not store.review()  # that it was HIGH before is what the person overruled
+    run(store, "e3", "red", True)
+    run(store, "e4", "red", True)
+    assert status(store) is Status.WITHHELD
+    [proposal] = [p for p in store.review() if p.why == "contested"]
+    assert proposal.action == "restore"
+    assert "worth 1.00 over 2 retrievals since" in proposal.reason
+    store.decide(proposal, "approve", actor="eva")
+    assert status(store) is Status.ACTIVE
+    assert store.history("a")[-1].kind == "approve"
+    assert_exact(store)
 
 
 # -- deprecated
