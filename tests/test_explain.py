@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import beta
 
 from langchain_memoryworth import MemoryWorthStore, Policy
-from langchain_memoryworth.credible import belief, cdf, quantile
+from langchain_memoryworth.beta import cdf, quantile
+from langchain_memoryworth.credible import belief
 from langchain_memoryworth.errors import MemoryNotFoundError, UnknownRunError
 from langchain_memoryworth.evidence import UNIT, Evidence
 from langchain_memoryworth.policy import Quarantine
