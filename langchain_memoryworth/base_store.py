@@ -27,7 +27,14 @@ from langgraph.store.base import (
 )
 
 from langchain_memoryworth.errors import InvalidInputError
-from langchain_memoryworth.external import Caller, Candidate, Choice, ExternalMemories, OnChange
+from langchain_memoryworth.external import (
+    Caller,
+    Candidate,
+    Choice,
+    ExternalMemories,
+    OnChange,
+    served,
+)
 from langchain_memoryworth.governor import governor_of
 from langchain_memoryworth.operations import GovernedMemories
 from langchain_memoryworth.records import SearchExplanation
@@ -179,13 +186,13 @@ class _Search:
 
     Attributes:
         place: In the batch.
-        held: How many items may be held back from it.
+        held: How many items may be left out of it.
         asked: How many items the inner store was asked for, 0 if the search went to it as it was.
     """
 
     place: int
     op: SearchOp
-    held: int
+    held: int = 0
     asked: int = 0
 
     @property
@@ -215,7 +222,8 @@ class _Batch:
         only_once = any(isinstance(op, PutOp) for op in self.ops)
         for place, op in enumerate(self.ops):
             if isinstance(op, SearchOp) and op.query:
-                search = _Search(place, op, self.external.held_back(_prefix(op.namespace_prefix)))
+                search = _Search(place, op)
+                search.held = self.external.left_out(search.wanted, _prefix(op.namespace_prefix))
                 if search.held and op.limit > 0 and op.offset >= 0:
                     asked[place] = _asking(search, all_at_once=only_once)
                 self._open.append(search)
@@ -232,15 +240,15 @@ class _Batch:
         refreshing: list[Op] = []
         # Behind the searches stand the answers to `refreshing` of the last time, which nobody needs.
         for search, items in zip(searches, answers, strict=False):
-            served = self._serve(search, items)
-            if served is None:
+            given = self._serve(search, items)
+            if given is None:
                 self._open.append(search)
                 more.append(_asking(search))
                 continue
-            self.results[search.place] = served
+            self.results[search.place] = given
             expires = self.inner.supports_ttl or self.inner.ttl_config
             if search.asked and search.op.refresh_ttl and expires:
-                refreshing += [GetOp(i.namespace, i.key, refresh_ttl=True) for i in served]
+                refreshing += [GetOp(i.namespace, i.key, refresh_ttl=True) for i in given]
         return more + refreshing
 
     def _serve(self, search: _Search, items: list[SearchItem]) -> list[SearchItem] | None:
@@ -253,14 +261,14 @@ class _Batch:
         if search.asked:
             choices = self.external.choose(candidates, limit, self.caller, offset=offset)
             exhausted = len(items) < search.asked or search.asked >= search.wanted + search.held
-            if len(choices) < limit and not exhausted:
+            if len(served(choices)) < limit and not exhausted:
                 return None
         elif search.held:  # a limit or an offset that is none: the inner store's own business
             choices = self.external.choose(candidates, max(len(items), 1), self.caller)
         else:
             choices = [Choice(i, max(offset, 0) + i) for i in range(len(items))]
         self.external.shown(candidates, choices, self.caller)
-        return [items[c.place] for c in choices]
+        return [items[c.place] for c in served(choices)]
 
     def _similarity(self, score: float | None) -> float | None:
         """A score of the inner store, if it is a cosine."""

@@ -225,7 +225,12 @@ def _why_in_run(part: Part, policy: Policy, without: float) -> str:
     words = []
     if part.arm is Arm.PROBATION:
         words.append(f"held back, shown on probation with probability {part.propensity:g}")
-    words.append("shown" if part.shown else "held out: a filter dropped it, so it has no share")
+    if part.shown:
+        words.append("shown")
+    elif part.arm is Arm.HELD_OUT:
+        words.append(f"held out by a draw with probability {part.propensity:g}, so it has no share")
+    else:
+        words.append("dropped by a filter, so it has no share")
     if part.credit.size:
         words.append(
             f"got {part.credit.weight / UNIT:.2f} of the outcome, worth {without:.3f} to "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -15,10 +16,11 @@ from uuid import UUID
 
 from langchain_core.runnables.config import var_child_runnable_config
 
+from langchain_memoryworth.draws import explores, holds_out
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.governor import Governor
 from langchain_memoryworth.ledger import Exposure
-from langchain_memoryworth.recall import draw
+from langchain_memoryworth.memories import Version
 from langchain_memoryworth.records import Arm, EpisodeKey, Namespace
 from langchain_memoryworth.runs import RunEntry
 
@@ -43,7 +45,7 @@ class Candidate(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A candidate that is served.
+    """A candidate that is served, or would have been and is held out.
 
     Attributes:
         place: Its position among the candidates.
@@ -105,18 +107,28 @@ class ExternalMemories:
             metadata = (var_child_runnable_config.get() or {}).get("metadata")
         return Caller(run_id, runs.asking(run_id), runs.episode(run_id, metadata))
 
-    def held_back(self, prefix: str = "") -> int:
-        """How many memories are held back at most whose ids start with a text, some maybe not there any more."""
+    def left_out(self, wanted: int, prefix: str = "") -> int:
+        """How many may have to be left out of those found before `wanted` can be served.
+
+        Args:
+            wanted: How many are to be served.
+            prefix: How the ids of the memories start that are asked about.
+        """
+        found = 0
         with self.governor.losses.guard("which memories are held back"):
-            return self.governor.held_back(prefix, self.namespace)
-        return 0
+            found = self.governor.left_out(prefix, self.namespace)  # some maybe not there any more
+        rate = self.governor.policy.hold_out
+        if rate:  # six standard deviations of how many draws `wanted` failures take: one page in 1e8 is short
+            found += math.ceil((wanted * rate + 6 * math.sqrt(wanted * rate)) / (1 - rate)) + 6
+        return found
 
     def choose(
         self, candidates: Sequence[Candidate], k: int, caller: Caller, *, offset: int = 0
     ) -> list[Choice]:
         """The candidates to serve, in their own order: k of them after the first `offset`, if there are as many.
 
-        In an episode that explores, the best of those held back takes the last place of the first page.
+        In an episode that explores, the best of those held back takes the last place of the first page. What a trial holds
+        out is among the choices too, on top of the k, and marked by its arm.
 
         Args:
             candidates: Nearest first, as the source ranks them.
@@ -124,31 +136,61 @@ class ExternalMemories:
             caller: Who asks.
             offset: How many to leave out, as previous pages had them.
         """
-        held: dict[int, bool] = {}
+        known: list[Version | None] = [None] * len(candidates)
+        episode = None
         with self.governor.losses.guard("which memories are held back"):
-            held = self._held(candidates)
-        order = [Choice(i, 0) for i in range(len(candidates)) if i not in held]
-        if held and caller.episode is not None and draw(self.governor.policy, caller.episode.id):
-            worst = order[k - 1].place if len(order) >= k else len(candidates)
-            best = min((p for p, explored in held.items() if explored), default=worst)
+            known = self._known(candidates)
+            episode = (
+                caller.episode
+            )  # if that failed, everything is served, and nothing drawn about
+        policy = self.governor.policy
+        served: list[Choice] = []
+        out: list[Choice] = []
+        for place, version in enumerate(known):
+            if version is not None and version.held:
+                continue
+            choice = self._drawn(place, candidates[place].id, version, episode)
+            (out if choice.arm is Arm.HELD_OUT else served).append(choice)
+        if episode is not None and explores(policy.seed, episode.id, policy.exploration):
+            worst = served[k - 1].place if len(served) >= k else len(candidates)
+            explored = (p for p, v in enumerate(known) if v is not None and v.held and v.explored)
+            best = next(explored, worst)
             if best < worst:
-                probation = Choice(best, 0, Arm.PROBATION, self.governor.policy.exploration)
-                order.insert(min(k - 1, len(order)), probation)
-        page = order[offset : offset + k]
-        return [c._replace(rank=offset + i) for i, c in enumerate(page)]
+                served.insert(
+                    min(k - 1, len(served)), Choice(best, 0, Arm.PROBATION, policy.exploration)
+                )
+        page = served[offset : offset + k]
+        # Of what is held out, this page has what stands between the last of the page before and its own last.
+        first = served[offset - 1].place if 0 < offset <= len(served) else -1
+        last = page[-1].place if len(page) == k else len(candidates)
+        ranked = [c._replace(rank=offset + i) for i, c in enumerate(page)]
+        return ranked + [c for c in out if first < c.place < last]
 
-    def _held(self, candidates: Sequence[Candidate]) -> dict[int, bool]:
-        """Places of what is held back, and whether it may be shown on probation."""
+    def _drawn(
+        self, place: int, memory_id: str, version: Version | None, episode: EpisodeKey | None
+    ) -> Choice:
+        policy, rate = self.governor.policy, 0.0
+        if version is None or not version.pinned:
+            own = None if version is None else version.hold_out
+            rate = policy.hold_out if own is None else own
+        if episode is None or not rate:
+            return Choice(place, place)
+        # A memory of this store may also be retrieved from it directly, and must have the same arm.
+        name = memory_id if version is None or version.external else version.seq
+        if holds_out(policy.seed, episode.id, name, rate):
+            return Choice(place, place, Arm.HELD_OUT, rate)
+        return Choice(place, place, Arm.SERVED, 1 - rate)
+
+    def _known(self, candidates: Sequence[Candidate]) -> list[Version | None]:
+        """What the ledger knows of each candidate, None of one that is new."""
         versions = self.governor.versions([c.id for c in candidates], self.namespace)
-        held: dict[int, bool] = {}
-        for place, candidate in enumerate(candidates):
+        found: list[Version | None] = []
+        for candidate in candidates:
             known = versions.get(candidate.id, ())
             digest = self._digest(candidate.content) if known else ""
             own = next((v for v in known if v.live and not v.external), None)
-            version = own or next((v for v in known if v.external and v.text == digest), None)
-            if version is not None and version.held:
-                held[place] = version.explored
-        return held
+            found.append(own or next((v for v in known if v.external and v.text == digest), None))
+        return found
 
     def shown(
         self, candidates: Sequence[Candidate], choices: Sequence[Choice], caller: Caller
@@ -173,10 +215,16 @@ class ExternalMemories:
             root = None if caller.entry is None else caller.entry.root
             self.governor.expose_external(caller.episode, digests, shown, root, self.namespace)
             if caller.entry is not None:
-                self.governor.runs.searched(caller.entry, caller.run_id, list(shown))
+                ids = [i for i, e in shown.items() if e.arm is not Arm.HELD_OUT]
+                self.governor.runs.searched(caller.entry, caller.run_id, ids)
 
     def _digest(self, content: Any) -> str:
         return _ANY_CONTENT if self.on_change == "keep" else digest_of(content)
+
+
+def served(choices: Sequence[Choice]) -> list[Choice]:
+    """Those of some choices that are given to whoever asks: all but what is held out."""
+    return [c for c in choices if c.arm is not Arm.HELD_OUT]
 
 
 def digest_of(content: Any) -> str:

@@ -34,6 +34,7 @@ from langchain_memoryworth.pgvector_index import Mirror
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.recall import Query, Recall, Selected
 from langchain_memoryworth.records import (
+    Arm,
     EpisodeKey,
     EpisodeRecord,
     Health,
@@ -52,6 +53,7 @@ from langchain_memoryworth.roots import Pause, Root
 from langchain_memoryworth.runs import RunEntry, Runs
 from langchain_memoryworth.settings import Settings, check_dimension
 from langchain_memoryworth.steward import Steward
+from langchain_memoryworth.trials import Trials
 
 _Ids = TypeVar("_Ids", bound=Iterable[str])
 
@@ -104,6 +106,7 @@ class Governor:
         self._ledger = Ledger(self._database)
         self._pauses = Pauses(self._database, self._ledger)
         self._governance = Governance(self._database)
+        self._trials = Trials(self._database)
         engine = mirror if index == "pgvector" else None
         self._replica = Replica(self._database, self._memories, index, engine)
         self._recall = Recall(self._database, self._memories)
@@ -285,6 +288,7 @@ class Governor:
         query = self._query(vector, k, None if episode is None else episode.id, options)
         chosen = self._select(self._in(namespace), query)
         texts = self._deliver(chosen, episode, entry, run_id)
+        chosen = [c for c in chosen if c.arm is not Arm.HELD_OUT]
         if track and episode is None:
             self.losses.unknown_run()
         return _hits(chosen, texts)
@@ -368,7 +372,8 @@ class Governor:
             with self.losses.guard("what a run retrieved"):
                 texts = self._show(seqs, exposures, episode, root)
                 if entry is not None:
-                    self.runs.searched(entry, run_id, [t.id for t in texts.values()])
+                    shown = [c.seq for c in chosen if c.arm is not Arm.HELD_OUT]
+                    self.runs.searched(entry, run_id, [texts[s].id for s in shown if s in texts])
                 return texts
         with self._database.read() as session:
             return self._memories.texts(session, seqs)
@@ -444,11 +449,13 @@ class Governor:
         with self._database.read() as session:
             return self._memories.versions(session, self._in(namespace), ids)
 
-    def held_back(self, prefix: str, namespace: Namespace | None = None) -> int:
-        """How many memories are held back whose ids start with a text."""
+    def left_out(self, prefix: str, namespace: Namespace | None = None) -> int:
+        """How many memories may be left out of an answer whose ids start with a text: held back, or in a trial."""
         self._refresh()
+        place = self._in(namespace)
         with self._database.read() as session:
-            return self._memories.held_back(session, self._in(namespace), prefix)
+            held = self._memories.held_back(session, place, prefix)
+            return held + self._trials.count(session, place, prefix)
 
     def begin_again(self, episode: EpisodeKey) -> None:
         """A run id is used again, after the run that had it ended: what comes is a new episode."""

@@ -31,7 +31,7 @@ from langchain_memoryworth.records import (
 
 
 class Exposure(NamedTuple):
-    """A memory that was put in front of the model."""
+    """A memory that was put in front of the model, or would have been and was held out."""
 
     seq: int
     rank: int
@@ -99,6 +99,7 @@ class Ledger:
                     "similarity": e.similarity,
                     "arm": e.arm.value,
                     "propensity": e.propensity,
+                    "shown": int(e.arm is not Arm.HELD_OUT),
                     "at": now,
                 }
                 for e in exposures
@@ -613,8 +614,9 @@ _ALIAS = Statement(
 )
 _EXPOSE = Statement(
     "INSERT INTO exposures (eid, seq, rank, similarity, arm, propensity, shown, at) "
-    "VALUES (:eid, :seq, :rank, :similarity, :arm, :propensity, 1, :at) "
-    "ON CONFLICT (eid, seq) DO UPDATE SET shown = 1, last_at = excluded.at, "
+    "VALUES (:eid, :seq, :rank, :similarity, :arm, :propensity, :shown, :at) "
+    "ON CONFLICT (eid, seq) DO UPDATE SET last_at = excluded.at, "
+    "shown = CASE WHEN excluded.shown = 1 THEN 1 ELSE exposures.shown END, "
     "similarity = CASE WHEN excluded.similarity > exposures.similarity "
     "OR exposures.similarity IS NULL THEN excluded.similarity ELSE exposures.similarity END"
 )

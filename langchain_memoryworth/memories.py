@@ -57,6 +57,8 @@ class Version(NamedTuple):
     Attributes:
         external: Its text and vector are elsewhere; `text` is a digest.
         explored: It may still be shown on probation.
+        pinned: It is never held out.
+        hold_out: Probability with which it is left out of prompts, None if it is in no trial of its own.
     """
 
     seq: int
@@ -66,6 +68,8 @@ class Version(NamedTuple):
     external: bool
     held: bool
     explored: bool
+    pinned: bool
+    hold_out: float | None
 
 
 class Change(NamedTuple):
@@ -339,10 +343,19 @@ class Memories:
         rows = standing.select_in(
             session, _STANDS, list(dict.fromkeys(ids)), namespace=namespace_key(namespace)
         )
-        for seq, id_, text, retired_at, size, status in rows:
+        for seq, id_, text, retired_at, size, status, hold_out in rows:
             stands = Status(status)
-            held, explored = stands not in statuses.SERVED, stands in statuses.EXPLORED
-            version = Version(seq, id_, text, retired_at is None, not size, held, explored)
+            version = Version(
+                seq,
+                id_,
+                text,
+                live=retired_at is None,
+                external=not size,
+                held=stands not in statuses.SERVED,
+                explored=stands in statuses.EXPLORED,
+                pinned=stands is Status.PINNED,
+                hold_out=hold_out,
+            )
             found.setdefault(id_, []).append(version)
         return found
 
@@ -472,7 +485,8 @@ _VERSIONS = (
     "SELECT seq, id, text, retired_at FROM memories WHERE namespace = :namespace AND id IN :values"
 )
 _STANDS = (
-    "SELECT m.seq, m.id, m.text, m.retired_at, LENGTH(m.vector), e.status FROM memories m "
+    "SELECT m.seq, m.id, m.text, m.retired_at, LENGTH(m.vector), e.status, e.hold_out "
+    "FROM memories m "
     "JOIN evidence e ON e.seq = m.seq WHERE m.namespace = :namespace AND m.id IN :values"
 )
 # From the few that are held back to their memories; SQLite keeps the order of a CROSS JOIN.

@@ -102,6 +102,60 @@ class Oversight:
 
     aactions = awaitable(actions)
 
+    # -- trials -----------------------------------------------------------------------------------------------
+
+    def hold_out(
+        self,
+        memory_id: str | Sequence[str],
+        *,
+        rate: float = 0.5,
+        reason: str = "",
+        actor: str = "user",
+        namespace: Sequence[str] | str | None = None,
+    ) -> None:
+        """Begin a randomised trial: leave memories out of the prompts of some episodes that retrieve them, by a draw.
+
+        The next one takes the place, so that k stays k. Worth says what goes with a memory; only a trial says what it
+        causes, see `lift`. It goes on until `end_hold_out`, also in other processes.
+
+        Args:
+            memory_id: One id or several, drawn about one by one.
+            rate: Share of the episodes that do without, in (0, 1); at 0.5 the answer takes the fewest episodes.
+            reason: Why.
+            actor: Who.
+            namespace: None means the store's own.
+
+        Raises:
+            InvalidInputError: If the rate is not in (0, 1).
+            InvalidTransitionError: If a memory is pinned or deprecated.
+        """
+        self.governor.steward.hold_out(
+            self._place(namespace), as_ids(memory_id), rate, actor=actor, reason=reason
+        )
+
+    ahold_out = awaitable(hold_out)
+
+    def end_hold_out(
+        self,
+        memory_id: str | Sequence[str],
+        *,
+        reason: str = "",
+        actor: str = "user",
+        namespace: Sequence[str] | str | None = None,
+    ) -> None:
+        """End the trial of memories; what it found out stays."""
+        self.governor.steward.end_hold_out(
+            self._place(namespace), as_ids(memory_id), actor=actor, reason=reason
+        )
+
+    aend_hold_out = awaitable(end_hold_out)
+
+    def trials(self, *, namespace: Sequence[str] | str | None = None) -> dict[str, float]:
+        """The memories in a trial of their own, and the share of episodes that do without each."""
+        return self.governor.steward.trials(self._place(namespace))
+
+    atrials = awaitable(trials)
+
     # -- erasure ----------------------------------------------------------------------------------------------
 
     def erase(

@@ -88,6 +88,9 @@ class Policy(BaseModel):
     """Whether LOW memories are held back by themselves. If False, verdicts are reported and nothing is hidden."""
     exploration: float = Field(default=0.02, ge=0, le=1)
     """Probability per episode that the best suppressed memory takes the last place (assumption A2)."""
+    hold_out: float = Field(default=0.0, ge=0, lt=1)
+    """Probability per episode with which any memory retrieved is left out of the prompt, the next one in its place, to tell
+    cause from association. A trial of the memories in question, `store.hold_out`, finds out more at less cost."""
     credit: CreditName | CreditFunction = "uniform"
     """How an outcome is shared among the memories shown: a name of section 3.3, or a function."""
     credit_half_life: timedelta | None = None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,12 +12,14 @@ from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from numpy.typing import NDArray
 
 from langchain_memoryworth.database import Database
+from langchain_memoryworth.draws import explores, holds_out
 from langchain_memoryworth.filters import Filter, predicate
 from langchain_memoryworth.index import Found
 from langchain_memoryworth.memories import Memories
 from langchain_memoryworth.policy import Policy, Rank
 from langchain_memoryworth.records import Arm
 from langchain_memoryworth.replica import Space
+from langchain_memoryworth.trials import Rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Query:
         min_similarity: Cosine below which nothing is served; None means the policy's.
         diversity: Lambda of maximal marginal relevance in [0, 1], 1 is pure relevance; None means off.
         fetch_k: Candidates for diversity.
-        episode_id: Whose draws decide about exploration; None means no exploration.
+        episode_id: Whose draws decide about exploration and hold-out; None means neither.
     """
 
     vector: NDArray[np.float32]
@@ -47,7 +48,7 @@ class Query:
 
 
 class Selected(NamedTuple):
-    """One memory chosen for a query."""
+    """One memory chosen for a query; one that is held out would have been, and is not to be shown."""
 
     seq: int
     similarity: float
@@ -69,19 +70,27 @@ class Recall:
         self._memories = memories
 
     def select(self, space: Space, query: Query, policy: Policy, now: float) -> list[Selected]:
-        """The memories to serve, best first; k of them whenever k may be served."""
+        """The memories to serve, best first; k of them whenever k may be served. Those held out come on top."""
         weights = space.weights(query.rank or policy.rank, now)
         accepts = self._acceptance(query.filter)
-        wanted = query.k if query.diversity is None else max(query.k, query.fetch_k)
-        found = self._ranked(space, query, policy, weights, wanted, accepts)
-        if query.diversity is not None:
-            found = _diverse(space, found, query)
-        chosen = [
-            Selected(int(s), float(sim), float(score)) for s, score, sim in zip(*found, strict=True)
-        ]
-        if query.episode_id is None or not draw(policy, query.episode_id):
-            return chosen
-        return self._explore(space, query, policy, weights, chosen, accepts)
+
+        def best(without: Mapping[int, Selected]) -> list[Selected]:
+            wanted = query.k if query.diversity is None else max(query.k, query.fetch_k)
+            found = self._ranked(space, query, policy, weights, wanted + len(without), accepts)
+            if without:
+                found = found.take(~np.isin(found.seqs, list(without)))
+            return _selected(_diverse(space, found, query).take(slice(query.k)))
+
+        if query.episode_id is None:
+            return best({})
+        out: list[Selected] = []
+        if space.rates is None:
+            chosen = best({})
+        else:
+            chosen, out = _hold_out(best, space.rates, policy.seed, query.episode_id)
+        if explores(policy.seed, query.episode_id, policy.exploration):
+            chosen = self._explore(space, query, policy, weights, chosen, accepts)
+        return [*chosen, *out]
 
     def held_back(
         self, space: Space, query: Query, policy: Policy, chosen: list[Selected], now: float
@@ -155,10 +164,7 @@ class Recall:
         floor = _floor(query, policy)
         if floor is not None:
             found = found.take(found.similarities >= floor)
-        found = _head(found, accepts, query.k)
-        return [
-            Selected(int(s), float(sim), float(score)) for s, score, sim in zip(*found, strict=True)
-        ]
+        return _selected(_head(found, accepts, query.k))
 
     def _explore(
         self,
@@ -176,17 +182,32 @@ class Recall:
         return [*chosen[: query.k - 1], best]
 
 
+def _hold_out(
+    best: Callable[[Mapping[int, Selected]], list[Selected]],
+    rates: Rates,
+    seed: int,
+    episode_id: str,
+) -> tuple[list[Selected], list[Selected]]:
+    """What is shown, and what of the best is held out; in the place of each comes the next, which is drawn about too."""
+    out: dict[int, Selected] = {}
+    while True:
+        chosen = best(out)
+        drawn = [c for c in chosen if holds_out(seed, episode_id, c.seq, rates.of(c.seq))]
+        if not drawn:
+            shown = [c._replace(propensity=1 - rates.of(c.seq)) for c in chosen]
+            return shown, list(out.values())
+        out |= {c.seq: c._replace(arm=Arm.HELD_OUT, propensity=rates.of(c.seq)) for c in drawn}
+
+
 def on_probation(selected: Selected, propensity: float) -> Selected:
     """The same memory on probation."""
     return selected._replace(arm=Arm.PROBATION, propensity=propensity)
 
 
-def draw(policy: Policy, episode_id: str) -> bool:
-    """Whether an episode explores: the same episode and seed always draw the same, so retries and resumes agree."""
-    if not policy.exploration:
-        return False
-    digest = hashlib.blake2b(f"{policy.seed}/{episode_id}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") / 2**64 < policy.exploration
+def _selected(found: Found) -> list[Selected]:
+    return [
+        Selected(int(s), float(sim), float(score)) for s, score, sim in zip(*found, strict=True)
+    ]
 
 
 def _floor(query: Query, policy: Policy) -> float | None:

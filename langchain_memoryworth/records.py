@@ -42,10 +42,11 @@ class Status(StrEnum):
 
 
 class Arm(StrEnum):
-    """Why a memory was in front of the model."""
+    """Why a memory was in front of the model, or was left out of the prompt by a draw."""
 
     SERVED = "served"
     PROBATION = "probation"
+    HELD_OUT = "held_out"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 
-from langchain_memoryworth.external import Caller, Candidate, Choice, ExternalMemories
+from langchain_memoryworth.external import Caller, Candidate, Choice, ExternalMemories, served
 from langchain_memoryworth.governor import content_id
 from langchain_memoryworth.vector_sources import Cosine, reading_of
 
@@ -195,7 +195,7 @@ class Refill:
         if self.k is None:
             self.k = len(self._found)
         self._choices = self.external.choose(self._candidates, self.k, self.caller)
-        missing = self.k - len(self._choices)
+        missing = self.k - len(served(self._choices))
         if missing <= 0 or answer.exhausted or reached_floor:
             return None
         own_ids = frozenset(f.own_id for f in self._found.values())
@@ -236,5 +236,5 @@ class Refill:
     def documents(self) -> list[Document]:
         """What is served, written down; each document carries the id of its memory."""
         self.external.shown(self._candidates, self._choices, self.caller)
-        served = [self._candidates[c.place].id for c in self._choices]
-        return [self._found[i].document.model_copy(update={"id": i}) for i in served]
+        ids = [self._candidates[c.place].id for c in served(self._choices)]
+        return [self._found[i].document.model_copy(update={"id": i}) for i in ids]

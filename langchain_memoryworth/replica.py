@@ -16,6 +16,7 @@ from langchain_memoryworth.memories import Change, Feed, Memories, as_feed
 from langchain_memoryworth.pgvector_index import Mirror, PgVectorIndex
 from langchain_memoryworth.policy import Policy, Rank
 from langchain_memoryworth.records import Namespace, namespace_key
+from langchain_memoryworth.trials import Rates, Trials
 
 _MAX_HALF_LIVES = 64.0
 """Recency is stored as 2**(age before loading / half-life); a float32 has room for twice this."""
@@ -50,6 +51,8 @@ class Space:
         self._loaded_at = now
         self._now = now
         self._life = policy.life(namespace)
+        self.rates: Rates | None = None
+        self.rates_known = False
         self._ends: dict[int, float] = {}
         self._queue: list[tuple[float, int]] = []
         self._hits: dict[int, tuple[int, int]] = {}
@@ -154,6 +157,7 @@ class Replica:
         self._database = database
         self._mirror = mirror
         self._memories = memories
+        self._trials = Trials(database)
         self._kind: Kind = kind
         self._spaces: dict[Namespace, Space] = {}
         self._keys: dict[str, Namespace] = {}
@@ -171,6 +175,9 @@ class Replica:
         """Take over what this or another process has committed; True if the policy is among it."""
         with self._lock, self._database.read() as session:
             changes, cursor = self._memories.changes(session, self._cursor)
+            if any(c.kind == "trial" for c in changes):
+                for space in self._spaces.values():
+                    space.rates_known = False
             if changes and self._mirror is not None:
                 for space in self._spaces.values():
                     space.moved()
@@ -209,6 +216,10 @@ class Replica:
                         space.apply(self._memories.feed(session, namespace, dimension))
                 self._spaces[namespace] = space
                 self._keys[namespace_key(namespace)] = namespace
+            if not space.rates_known:
+                with self._database.read() as session:
+                    space.rates = self._trials.rates(session, namespace, policy)
+                space.rates_known = True
             space.expire(now)
             return space
 

@@ -81,6 +81,14 @@ evidence = Table(
     *(_counter(n) for n in ("positive", "negative", "size", "squared", "retrievals")),
     # What stood at the last restore: only what came after it can suppress again.
     *(_counter(f"base_{n}") for n in ("positive", "negative", "size", "squared", "retrievals")),
+    # Probability with which it is left out of prompts, while it is in a trial.
+    Column("hold_out", Double),
+    Index(
+        "evidence_trials",
+        "seq",
+        sqlite_where=text("hold_out IS NOT NULL OR status = 'pinned'"),
+        postgresql_where=text("hold_out IS NOT NULL OR status = 'pinned'"),
+    ),
     # Few memories are held back, and a search elsewhere has to know how many.
     Index(
         "evidence_held",
@@ -134,6 +142,12 @@ exposures = Table(
     *(_counter(n) for n in ("weight", "positive", "size")),
     # The restore count of the memory when the credit was first given; NULL while it never was.
     Column("epoch", Integer),
+    Index(
+        "exposures_drawn",
+        "seq",
+        sqlite_where=text("propensity < 1"),
+        postgresql_where=text("propensity < 1"),
+    ),
     sqlite_with_rowid=False,
 )
 

@@ -17,7 +17,7 @@ from langchain_memoryworth.evidence import Evidence
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Status
 
-ChangeKind = Literal["memories", "episode", "policy", "erase"]
+ChangeKind = Literal["memories", "episode", "policy", "erase", "trial"]
 PolicyOf = Callable[[Session], Policy]
 """The policy in force, asked inside the transaction that judges by it: another process may just have set another."""
 CHUNK = 500
@@ -157,6 +157,8 @@ def move(
 ) -> None:
     """Change a status, and write down who did it, when, why, and on what evidence."""
     session.run(_SET_STATUS, {"seq": standing.seq, "status": status.value})
+    if Status.PINNED in (standing.status, status):  # a pinned memory is never held out
+        changed(session, "trial", standing.seq)
     note(
         session,
         kind,

@@ -20,6 +20,7 @@ from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.proposals import Proposal
 from langchain_memoryworth.records import Action, Erased, Memory, Namespace, WorthPoint
 from langchain_memoryworth.review import NEAR, Facts, review
+from langchain_memoryworth.trials import Count, Trials
 
 Verify = Callable[[Memory], bool | None]
 """A user's own check of a memory: True, it still holds; False, it does not; None, it could not be found out."""
@@ -43,6 +44,7 @@ class Steward:
         self._memories = Memories(database)
         self._ledger = Ledger(database)
         self._governance = Governance(database)
+        self._trials = Trials(database)
         self._erasure = Erasure(database)
         self._audit = Audit(database)
 
@@ -59,6 +61,28 @@ class Steward:
     ) -> None:
         """Hold memories back until a person restores them."""
         self._governance.suppress(namespace, ids, actor, reason, self._clock())
+
+    def hold_out(
+        self, namespace: Namespace, ids: Sequence[str], rate: float, *, actor: str, reason: str
+    ) -> None:
+        """Begin a trial of memories; see `Trials.begin`."""
+        self._trials.begin(namespace, ids, rate, actor, reason, self._clock())
+
+    def end_hold_out(
+        self, namespace: Namespace, ids: Sequence[str], *, actor: str, reason: str
+    ) -> None:
+        """End a trial of memories; see `Trials.end`."""
+        self._trials.end(namespace, ids, actor, reason, self._clock())
+
+    def trials(self, namespace: Namespace) -> dict[str, float]:
+        """The memories in a trial, and their rates."""
+        return self._trials.running(namespace)
+
+    def trial_counts(
+        self, namespace: Namespace, ids: Sequence[str] | None
+    ) -> dict[str, list[Count]]:
+        """What the draws about memories led to, by id; None for all that were ever drawn about."""
+        return self._trials.counts(namespace, ids)
 
     def undo(self, number: int, *, actor: str, reason: str) -> Action:
         """Take a change of status back; see `Governance.undo`."""

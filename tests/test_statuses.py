@@ -366,7 +366,7 @@ def test_filters_and_memories_elsewhere_hide_it_too(make_store: StoreMaker):
             [Candidate("a", "red"), Candidate("b", "green")], 2, external.caller()
         )
     assert [(c.place, c.arm) for c in choices] == [(1, Arm.SERVED)]
-    assert store.governor.held_back("") == 1
+    assert store.governor.left_out("") == 1
 
 
 # -- quarantine
