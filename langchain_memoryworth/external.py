@@ -162,7 +162,7 @@ class ExternalMemories:
         page = served[offset : offset + k]
         # Of what is held out, this page has what stands between the last of the page before and its own last.
         first = served[offset - 1].place if 0 < offset <= len(served) else -1
-        last = page[-1].place if len(page) == k else len(candidates)
+        last = page[-1].place if page and len(page) == k else len(candidates)
         ranked = [c._replace(rank=offset + i) for i, c in enumerate(page)]
         return ranked + [c for c in out if first < c.place < last]
 

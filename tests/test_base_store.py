@@ -498,10 +498,10 @@ def test_a_neighbour_whose_name_begins_alike_is_not_counted(make_store: StoreMak
     with governed.episode() as episode:
         governed.search(("acme-corp",), query=QUERY)
     episode.record(False)
-    held = governed._external.held_back
+    held = governed._external.left_out
     from langchain_memoryworth.base_store import _prefix
 
-    assert [held(_prefix(s)) for s in (("acme-corp",), ("acme",), ())] == [1, 0, 1]
+    assert [held(5, _prefix(s)) for s in (("acme-corp",), ("acme",), ())] == [1, 0, 1]
 
 
 def test_scores_of_another_metric_are_not_taken_for_cosines(make_store: StoreMaker) -> None:

@@ -128,7 +128,7 @@ def test_a_run_says_what_was_shown_and_what_its_outcome_changed(make_store: Stor
     parts = {p.memory_id: p for p in after.parts}
     assert [p.memory_id for p in after.shown] == [p.memory_id for p in after.parts if p.shown]
     assert not parts[dropped].shown
-    assert "held out: a filter dropped it" in parts[dropped].why
+    assert "dropped by a filter" in parts[dropped].why
     a = parts["a"]
     assert a.weight == pytest.approx(0.99)
     assert a.status is Status.SUPPRESSED
