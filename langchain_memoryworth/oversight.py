@@ -11,7 +11,14 @@ from langchain_memoryworth.governor import Governor
 from langchain_memoryworth.logs import LogEntry
 from langchain_memoryworth.namespaces import checked, resolved
 from langchain_memoryworth.proposals import Proposal
-from langchain_memoryworth.records import Action, Erased, Imported, Namespace, WorthPoint
+from langchain_memoryworth.records import (
+    Action,
+    Erased,
+    Imported,
+    MemoryLift,
+    Namespace,
+    WorthPoint,
+)
 from langchain_memoryworth.steward import Verify
 from langchain_memoryworth.twins import awaitable
 
@@ -155,6 +162,34 @@ class Oversight:
         return self.governor.steward.trials(self._place(namespace))
 
     atrials = awaitable(trials)
+
+    def lift(
+        self,
+        memory_id: str | Sequence[str] | None = None,
+        *,
+        level: float = 0.9,
+        namespace: Sequence[str] | str | None = None,
+    ) -> tuple[MemoryLift, ...]:
+        """What showing memories does to success, from the draws of `hold_out` and `Policy.hold_out`, within contexts.
+
+        Cause and association are two numbers: a stale memory can have a low worth and no lift, because nothing better is
+        stored; a hitchhiker a high worth and no lift.
+
+        Args:
+            memory_id: One id or several; None means all that were ever drawn about.
+            level: Probability within the bounds, in (0, 1).
+            namespace: None means the store's own.
+
+        Returns:
+            One for each memory, in order; without draws both ways its value is None.
+
+        Raises:
+            MemoryNotFoundError: If there is none by one of the ids.
+        """
+        ids = None if memory_id is None else as_ids(memory_id)
+        return self.governor.steward.lifts(self._place(namespace), ids, level)
+
+    alift = awaitable(lift)
 
     # -- erasure ----------------------------------------------------------------------------------------------
 

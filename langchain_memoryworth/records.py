@@ -270,6 +270,41 @@ def evidence_of(document: str | None) -> Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryLift:
+    """What showing a memory does to success, as far as draws have told: cause, where worth is association.
+
+    Attributes:
+        value: Success rate where it was shown minus where it was held out, in [-1, 1]; None if not identifiable.
+        low: Lower bound of the interval, -1 if not identifiable.
+        high: Upper bound, 1 if not identifiable.
+        deviation: Standard error; None if not identifiable.
+        effective_size: Episodes of a trial half and half that would say as much.
+        shown: Settled episodes of the trial that showed it.
+        held_out: Settled episodes that did without.
+        worth: Memory Worth, for the comparison.
+    """
+
+    memory_id: str
+    value: float | None
+    low: float
+    high: float
+    deviation: float | None
+    effective_size: float
+    shown: int
+    held_out: int
+    worth: float
+
+    def __str__(self) -> str:
+        arms = f"shown in {self.shown} episodes, held out in {self.held_out}"
+        if self.value is None:
+            return f"{self.memory_id}: worth {self.worth:.2f}, lift not identifiable ({arms})"
+        bounds = f"{self.low:+.3f} to {self.high:+.3f}"
+        return (
+            f"{self.memory_id}: worth {self.worth:.2f}, lift {self.value:+.3f} ({bounds}; {arms})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Action:
     """One decision about a memory, or a change of the policy: who, when, why, and the evidence at that moment.
 

@@ -18,9 +18,9 @@ from langchain_memoryworth.ledger import Ledger, in_force
 from langchain_memoryworth.memories import Memories
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.proposals import Proposal
-from langchain_memoryworth.records import Action, Erased, Memory, Namespace, WorthPoint
+from langchain_memoryworth.records import Action, Erased, Memory, MemoryLift, Namespace, WorthPoint
 from langchain_memoryworth.review import NEAR, Facts, review
-from langchain_memoryworth.trials import Count, Trials
+from langchain_memoryworth.trials import Trials
 
 Verify = Callable[[Memory], bool | None]
 """A user's own check of a memory: True, it still holds; False, it does not; None, it could not be found out."""
@@ -78,11 +78,11 @@ class Steward:
         """The memories in a trial, and their rates."""
         return self._trials.running(namespace)
 
-    def trial_counts(
-        self, namespace: Namespace, ids: Sequence[str] | None
-    ) -> dict[str, list[Count]]:
-        """What the draws about memories led to, by id; None for all that were ever drawn about."""
-        return self._trials.counts(namespace, ids)
+    def lifts(
+        self, namespace: Namespace, ids: Sequence[str] | None, level: float
+    ) -> tuple[MemoryLift, ...]:
+        """What the draws about memories have told; see `Trials.lifts`."""
+        return tuple(self._trials.lifts(namespace, ids, level=level))
 
     def undo(self, number: int, *, actor: str, reason: str) -> Action:
         """Take a change of status back; see `Governance.undo`."""

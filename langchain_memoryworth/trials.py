@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from langchain_memoryworth import standing
 from langchain_memoryworth.database import Database, Session, Statement
 from langchain_memoryworth.errors import (
@@ -12,8 +14,10 @@ from langchain_memoryworth.errors import (
     InvalidTransitionError,
     MemoryNotFoundError,
 )
+from langchain_memoryworth.lift import Arm as ArmSums
+from langchain_memoryworth.lift import lift
 from langchain_memoryworth.policy import Policy
-from langchain_memoryworth.records import Arm, Namespace, Status, namespace_key
+from langchain_memoryworth.records import Arm, MemoryLift, Namespace, Status, namespace_key
 
 
 class Rates(NamedTuple):
@@ -32,26 +36,20 @@ class Rates(NamedTuple):
         return self.own.get(seq, self.everywhere)
 
 
-class Count(NamedTuple):
-    """Settled episodes that drew alike about one memory.
+class Draws(NamedTuple):
+    """Settled episodes that drew alike about one memory, in one context.
 
     Attributes:
-        seq: Number of the memory.
-        context: Of the exposure, empty if it had none.
-        held_out: Whether they did without it.
-        propensity: Probability of the draw that they made, in (0, 1].
+        propensity: Probability of the draw that they made, in (0, 1).
         episodes: How many they are.
         reward: Sum of their rewards.
-        squared: Sum of the squares of their rewards.
     """
 
-    seq: int
     context: str
-    held_out: bool
+    arm: str
     propensity: float
     episodes: int
     reward: float
-    squared: float
 
 
 class Trials:
@@ -148,24 +146,60 @@ class Trials:
         with self._database.read() as session:
             return dict(session.rows(_RUNNING, namespace=namespace_key(namespace)))
 
-    def counts(self, namespace: Namespace, ids: Sequence[str] | None) -> dict[str, list[Count]]:
-        """What the draws about memories led to, by id; None for all that were ever drawn about."""
+    def lifts(
+        self, namespace: Namespace, ids: Sequence[str] | None, *, level: float = 0.9
+    ) -> list[MemoryLift]:
+        """What the draws about memories have told, in their order; with None, of all that were ever drawn about.
+
+        Args:
+            namespace: Where they are.
+            ids: None for all that were ever drawn about, oldest memory first.
+            level: Probability within the bounds, in (0, 1).
+
+        Raises:
+            InvalidInputError: If the level is not in (0, 1).
+            MemoryNotFoundError: If there is none by one of the ids.
+        """
+        if not 0 < level < 1:
+            raise InvalidInputError(
+                f"level={level!r}; give the probability within the bounds, in (0, 1)", value=level
+            )
         with self._database.read() as session:
             if ids is None:
-                rows = session.rows(_ALL_COUNTS, namespace=namespace_key(namespace))
-            else:
-                self._find(session, namespace, ids)
-                wanted = list(dict.fromkeys(ids))
-                rows = standing.select_in(
-                    session, _SOME_COUNTS, wanted, namespace=namespace_key(namespace)
-                )
-        found: dict[str, list[Count]] = {i: [] for i in ids or ()}
-        for id_, seq, context, arm, propensity, episodes, reward, squared in rows:
-            count = Count(
-                seq, context, arm == Arm.HELD_OUT.value, propensity, episodes, reward, squared
-            )
-            found.setdefault(id_, []).append(count)
-        return found
+                drawn = session.rows(_ALL_DRAWN, namespace=namespace_key(namespace))
+                ids = [id_ for (id_,) in drawn]
+            found = self._find(session, namespace, ids)
+            wanted = list(dict.fromkeys(ids))
+            rows = standing.select_in(session, _COUNTS, wanted, namespace=namespace_key(namespace))
+        draws: dict[str, list[Draws]] = {i: [] for i in wanted}
+        for id_, *row in rows:
+            draws[id_].append(Draws(*row))
+        return [_lift(i, found[i].evidence.worth, draws[i], level) for i in wanted]
+
+
+def _lift(memory_id: str, worth: float, draws: Sequence[Draws], level: float) -> MemoryLift:
+    contexts = {d.context: i for i, d in enumerate({d.context: d for d in draws}.values())}
+    sums = np.zeros((2, 3, max(1, len(contexts))))
+    episodes = [0, 0]
+    for d in draws:
+        held = int(d.arm == Arm.HELD_OUT.value)
+        p = d.propensity
+        addend = np.array([d.episodes / p, d.episodes / p**2, d.reward / p])
+        sums[held, :, contexts[d.context]] += addend
+        episodes[held] += d.episodes
+    found = lift(ArmSums(*sums[0]), ArmSums(*sums[1]), level=level)
+    known = bool(found.identifiable)
+    return MemoryLift(
+        memory_id,
+        float(found.value) if known else None,
+        float(found.low),
+        float(found.high),
+        float(found.deviation) if known else None,
+        float(found.size),
+        shown=episodes[0],
+        held_out=episodes[1],
+        worth=worth,
+    )
 
 
 _NEVER = {
@@ -188,12 +222,13 @@ _COUNT = Statement(
     f"SELECT COUNT(*) {_FEW} AND e.hold_out IS NOT NULL AND SUBSTR(m.id, 1, :length) = :prefix"
 )
 # Only what was drawn about: without a trial a memory is served with probability 1, and says nothing of its absence.
-_COUNTS = (
-    "SELECT m.id, x.seq, COALESCE(x.context, ''), x.arm, x.propensity, COUNT(*), SUM(e.reward), "
-    "SUM(e.reward * e.reward) FROM memories m JOIN exposures x ON x.seq = m.seq "
-    "JOIN episodes e ON e.eid = x.eid WHERE m.namespace = :namespace AND m.retired_at IS NULL "
+_DRAWN = (
+    "FROM memories m JOIN exposures x ON x.seq = m.seq JOIN episodes e ON e.eid = x.eid "
+    "WHERE m.namespace = :namespace AND m.retired_at IS NULL "
     "AND x.propensity < 1 AND x.arm <> 'probation' AND e.reward IS NOT NULL "
 )
-_GROUPED = "GROUP BY m.id, x.seq, COALESCE(x.context, ''), x.arm, x.propensity ORDER BY x.seq"
-_ALL_COUNTS = Statement(_COUNTS + _GROUPED)
-_SOME_COUNTS = _COUNTS + "AND m.id IN :values " + _GROUPED
+_COUNTS = (
+    "SELECT m.id, COALESCE(x.context, ''), x.arm, x.propensity, COUNT(*), SUM(e.reward) "
+    f"{_DRAWN} AND m.id IN :values GROUP BY m.id, COALESCE(x.context, ''), x.arm, x.propensity"
+)
+_ALL_DRAWN = Statement(f"SELECT m.id {_DRAWN} GROUP BY m.id, m.seq ORDER BY m.seq")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from langchain_core.vectorstores import InMemoryVectorStore
 from langgraph.store.memory import InMemoryStore
@@ -146,22 +147,39 @@ def test_another_process_follows_a_trial(make_store: StoreMaker, shared_url: str
     assert kinds == [("trial", "ada", "rate 0.3: trial 7"), ("trial", "user", "ended: enough")]
 
 
-def test_the_counts_of_a_trial_are_those_of_the_ledger(make_store: StoreMaker) -> None:
-    store = filled(make_store)
+def test_the_lift_of_a_trial_is_that_of_the_ledger(store: MemoryWorthStore) -> None:
+    store.add_texts(TEXTS, ids=IDS)
     store.hold_out("m1", rate=0.25)
-    expected = {True: [0, 0.0], False: [0, 0.0]}
+    arms_: tuple[list[float], list[float]] = ([], [])
     for i in range(60):
         with store.episode(f"run-{i}") as episode:
             store.similarity_search("tea", k=6)
         reward = (i % 5) / 4
         if i % 3:
             episode.record(reward)
-            cell = expected[arms(store, f"run-{i}")["m1"][0] is Arm.HELD_OUT]
-            cell[0] += 1
-            cell[1] += reward
-    counts = store.governor.steward.trial_counts((), ["m1"])["m1"]
-    assert {c.held_out: [c.episodes, c.reward] for c in counts} == expected
-    assert {c.held_out: c.propensity for c in counts} == {True: 0.25, False: 0.75}
+            arms_[arms(store, f"run-{i}")["m1"][0] is Arm.HELD_OUT].append(reward)
+    shown, held_out = (np.array(a) for a in arms_)
+    [found] = store.lift("m1")
+    assert (found.shown, found.held_out) == (len(shown), len(held_out))
+    assert found.value == pytest.approx(shown.mean() - held_out.mean())
+    assert found.effective_size == pytest.approx(4 / (1 / len(shown) + 1 / len(held_out)))
+    assert found.low < found.value < found.high
+    assert found.worth == store.worth("m1")
+    assert store.lift() == (found,)
+    store.record_outcome("run-1", 1.0)
+    assert store.lift("m1") != (found,)
+
+
+def test_a_memory_that_was_never_drawn_about_has_no_lift(make_store: StoreMaker) -> None:
+    store = filled(make_store)
+    searched(store, "run")
+    store.record_outcome("run", True)
+    assert store.lift() == ()
+    [found] = store.lift("m1")
+    assert (found.value, found.deviation, found.low, found.high) == (None, None, -1.0, 1.0)
+    assert "not identifiable" in str(found)
+    with pytest.raises(MemoryNotFoundError):
+        store.lift("nobody")
 
 
 @pytest.mark.parametrize("rate", [0, 1, -0.1, 1.5, math.nan, "half", True, None])
