@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from langchain_memoryworth.langfuse_source import LangfuseScores
     from langchain_memoryworth.langsmith_source import LangSmithFeedback
     from langchain_memoryworth.middleware import MemoryWorthMiddleware
+    from langchain_memoryworth.nodes import OutcomeNode, RecallNode
     from langchain_memoryworth.policy import Policy, Quarantine
     from langchain_memoryworth.recorder import SHOWN_EVENT, USED_EVENT
     from langchain_memoryworth.records import Health, Memory, Outcome, Status, Verdict
@@ -54,10 +55,12 @@ _HOME = {
     "MemoryWorthRetriever": "retriever",
     "MemoryWorthStore": "vectorstore",
     "Outcome": "records",
+    "OutcomeNode": "nodes",
     "OutcomeSource": "sources",
     "Policy": "policy",
     "Pulled": "sources",
     "Quarantine": "policy",
+    "RecallNode": "nodes",
     "Run": "judges",
     "Shown": "credit",
     "Status": "records",
@@ -96,10 +99,12 @@ __all__ = [
     "MemoryWorthRetriever",
     "MemoryWorthStore",
     "Outcome",
+    "OutcomeNode",
     "OutcomeSource",
     "Policy",
     "Pulled",
     "Quarantine",
+    "RecallNode",
     "Run",
     "Shown",
     "Status",

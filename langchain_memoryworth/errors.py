@@ -12,6 +12,7 @@ MemoryWorthError
 │   └── NamespaceError                     a namespace that is malformed or cannot be resolved
 ├── MemoryNotFoundError (KeyError)         no memory by that id
 ├── UnknownRunError (KeyError)             no episode or alias by that id
+├── StateKeyError (KeyError)               a graph's state has no such key
 ├── EmbeddingMismatchError                 the store was filled by another embedding model
 ├── StorageError                           the database refused; what was stored before is intact
 │   ├── StorageFullError
@@ -170,6 +171,20 @@ class UnknownRunError(_NotFoundError):
             "that run, or the run had no MemoryWorthCallbackHandler and no store.episode() around it"
         )
         self.run_id = run_id
+
+
+class StateKeyError(_NotFoundError):
+    """The state of a graph has not the key that a node was told to use.
+
+    Attributes:
+        key: The key.
+        keys: Those that the node was given.
+    """
+
+    def __init__(self, key: str, keys: Sequence[str], remedy: str) -> None:
+        super().__init__(f"the state has no {key!r}, it has {sorted(keys)}; {remedy}")
+        self.key = key
+        self.keys = tuple(keys)
 
 
 class EmbeddingMismatchError(MemoryWorthError):

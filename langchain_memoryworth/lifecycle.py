@@ -14,6 +14,9 @@ from typing import Any
 from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 from langgraph.types import Command
 
+_READ = "__pregel_read"
+"""Where LangGraph puts the function by which conditional edges read the state."""
+
 _DEPTH = 12
 """Frames between an end event and the stream that it reports; 5 today, more under `astream_events`."""
 
@@ -36,6 +39,28 @@ def may_go_on(error: BaseException) -> bool:
 def asks_to_resume(inputs: Any) -> bool:
     """The inputs of a graph that goes on: `Command(resume=...)`, or None after a breakpoint."""
     return inputs is None or (isinstance(inputs, Command) and inputs.resume is not None)
+
+
+def kept(config: Mapping[str, Any] | None, key: str, given: Any) -> Any:
+    """What the state of the graph around has under a key: a node that `Send` called is given something else.
+
+    Args:
+        config: The node's.
+        key: The key.
+        given: What the node was given under it, which is the answer where the graph cannot be asked.
+
+    Raises:
+        KeyError: If the state has no such key. What a node writes there LangGraph drops without a word.
+    """
+    read = ((config or {}).get("configurable") or {}).get(_READ)
+    if read is None:
+        return given
+    try:
+        return read(key)
+    except KeyError:
+        raise
+    except Exception:  # noqa: BLE001 - an inner way: another release may have another one
+        return given
 
 
 def shows_interrupt(outputs: Any) -> bool:

@@ -14,6 +14,7 @@ from langchain_memoryworth import lifecycle
 from langchain_memoryworth.errors import RunFailedError
 from langchain_memoryworth.governor import Governor
 from langchain_memoryworth.judges import OutcomeFunction, Run, breaks_of
+from langchain_memoryworth.records import EpisodeKey
 from langchain_memoryworth.roots import Pause, Root
 from langchain_memoryworth.runs import RunEntry
 
@@ -159,20 +160,26 @@ class Recorder:
         simple = not (retrieval.inner or retrieval.direct or root.resuming)
         if simple and all(i in root.exposed for i in given):
             return  # the store's own retriever: it has written them down already
-        self._later("what a run retrieved", lambda: self._settle_retrieval(root, run_id, given))
+        # Not always the root's: a step of a run may have an episode around it.
+        episode = self.governor.runs.episode(run_id, root.metadata) or root.episode
+        self._later(
+            "what a run retrieved", lambda: self._settle_retrieval(root, run_id, given, episode)
+        )
 
-    def _settle_retrieval(self, root: Root, run_id: UUID, given: Mapping[str, Document]) -> None:
+    def _settle_retrieval(
+        self, root: Root, run_id: UUID, given: Mapping[str, Document], episode: EpisodeKey
+    ) -> None:
         dropped = root.dropped(run_id)
         if dropped:
             root.unexpose(dropped)
             with self.governor.losses.guard("what a run dropped"):
-                self.governor.hide(root.episode.id, dropped)
+                self.governor.hide(episode.id, dropped)
         # A parallel retrieval may have given meanwhile what this one dropped.
         regained = root.kept() & dropped
         given = {**{i: d for i, d in tuple(root.documents.items()) if i in regained}, **given}
         new = [d for i, d in given.items() if i in regained or i not in root.exposed]
         if new:
-            self.governor.expose_documents(root.episode, new, root)
+            self.governor.expose_documents(episode, new, root)
 
     def said(self, name: str, data: Any, run_id: UUID) -> None:
         """The run says which memories it used, or which were shown."""

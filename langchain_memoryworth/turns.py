@@ -11,17 +11,14 @@ from uuid import uuid4
 
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
-from langchain_core.runnables import run_in_executor
 from langchain_core.runnables.config import var_child_runnable_config
 
 from langchain_memoryworth.errors import RunFailedError, UnknownRunError
 from langchain_memoryworth.governor import Governor
 from langchain_memoryworth.judges import OutcomeFunction, Run, is_rejection, last_turn, text_of
 from langchain_memoryworth.lifecycle import is_control_flow
-from langchain_memoryworth.namespaces import resolved
-from langchain_memoryworth.records import EpisodeKey, Namespace
-from langchain_memoryworth.retriever import MemoryWorthRetriever
-from langchain_memoryworth.runs import EPISODE_KEY, ambient_episode
+from langchain_memoryworth.recaller import Recaller, named_episode
+from langchain_memoryworth.records import Namespace
 
 STATE_KEY = "memory_worth"
 """Where the state of an agent keeps its turn: `episode_id`, and `memories` if they are recalled once."""
@@ -53,10 +50,7 @@ class Turns:
         source: str,
     ) -> None:
         self._governor = governor
-        self._retriever = retriever
-        # Those of this package write down themselves what they give.
-        self._records = isinstance(getattr(retriever, "store", None), Governor)
-        self._namespace = namespace
+        self._recaller = Recaller(governor, retriever, namespace)
         self._spans = spans
         self._outcome = outcome
         self._source = source
@@ -70,10 +64,9 @@ class Turns:
         return {}
 
     def _episode_id(self, state: Mapping[str, Any], runtime: Any) -> str:
-        config = _config()
-        for place in (config.get("metadata") or {}, config.get("configurable") or {}):
-            if place.get(EPISODE_KEY) is not None:
-                return str(place[EPISODE_KEY])
+        named = named_episode(_config())
+        if named is not None:
+            return named
         before = episode_id_of(state)
         if self._spans == "thread" and before is not None and not self._settled(before):
             return before
@@ -94,11 +87,7 @@ class Turns:
 
     def namespace(self, runtime: Any) -> Namespace | None:
         """Where this run's memories are; None means the store's own place."""
-        if self._namespace is None:
-            return None
-        context = getattr(runtime, "context", None)
-        values = context if isinstance(context, Mapping) else getattr(context, "__dict__", {})
-        return resolved(self._namespace, values)
+        return self._recaller.namespace(runtime)
 
     # -- recall -----------------------------------------------------------------------------------------------
 
@@ -107,10 +96,8 @@ class Turns:
         if not query or not turn:
             return []
         try:
-            key, options, before = self._ready(turn, runtime)
-            with ambient_episode(key):
-                documents = self._retriever.invoke(query, **options)
-            return self._noted(key, documents, before)
+            key = self._recaller.key(turn["episode_id"], runtime)
+            return self._recaller.recall(key, query, self.namespace(runtime))
         # Whatever it is, the user's agent is worth more than its memories.
         except Exception as error:  # noqa: BLE001
             return self._failed(error)
@@ -122,41 +109,10 @@ class Turns:
         if not query or not turn:
             return []
         try:
-            key, options, before = await run_in_executor(None, self._ready, turn, runtime)
-            with ambient_episode(key):
-                documents = await self._retriever.ainvoke(query, **options)
-            return await run_in_executor(None, self._noted, key, documents, before)
+            key = self._recaller.key(turn["episode_id"], runtime)
+            return await self._recaller.arecall(key, query, self.namespace(runtime))
         except Exception as error:  # noqa: BLE001
             return self._failed(error)
-
-    def _ready(
-        self, turn: Mapping[str, Any], runtime: Any
-    ) -> tuple[EpisodeKey, dict[str, Any], set[str | None]]:
-        info = getattr(runtime, "execution_info", None)
-        thread_id = getattr(info, "thread_id", None)
-        run_id = getattr(info, "run_id", None)  # only if the user chose it; then he may ask by it
-        key = EpisodeKey(turn["episode_id"], () if run_id is None else (str(run_id),), thread_id)
-        options = {}
-        if self._namespace is not None and isinstance(self._retriever, MemoryWorthRetriever):
-            options["namespace"] = self.namespace(runtime)
-        return key, options, set() if self._records else self._shown(key)
-
-    def _noted(
-        self, key: EpisodeKey, documents: list[Document], before: set[str | None]
-    ) -> list[Document]:
-        """The documents, after it is written down that exactly they are shown.
-
-        Another retriever than those of this package may have asked the store and then dropped what it got.
-        """
-        if not self._records:
-            with self._governor.losses.guard("what a turn recalled"):
-                self._governor.expose_documents(key, documents)
-                dropped = self._shown(key) - before - {d.id for d in documents}
-                self._governor.hide(key.id, [i for i in dropped if i is not None])
-        return documents
-
-    def _shown(self, key: EpisodeKey) -> set[str | None]:
-        return {d.id for d in self._governor.shown_documents(key.id)}
 
     def _failed(self, error: Exception) -> list[Document]:
         if is_control_flow(error):

@@ -48,7 +48,7 @@ from tests.agents_fixtures import (
 )
 from tests.conftest import StoreMaker
 from tests.fakes import assert_exact
-from tests.runs_fixtures import Judge, credits_of, filled, rewards, shown
+from tests.runs_fixtures import Foreign, Judge, credits_of, filled, rewards, shown
 
 
 @pytest.fixture(params=WAYS)
@@ -65,16 +65,20 @@ def memories(make_store: StoreMaker) -> MemoryWorthStore:
 # -- beside the handler ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("own", [True, False], ids=["own retriever", "foreign retriever"])
 @pytest.mark.parametrize("judges", ["handler", "middleware", "both"])
 def test_beside_a_handler_nothing_counts_twice(
-    memories: MemoryWorthStore, go: Go, judges: str
+    memories: MemoryWorthStore, go: Go, judges: str, own: bool
 ) -> None:
     def outcome(run: Run) -> bool:
         return True
 
     handler = MemoryWorthCallbackHandler(memories, None if judges == "middleware" else outcome)
     middleware = MemoryWorthMiddleware(
-        memories, k=1, outcome=None if judges == "handler" else outcome
+        memories,
+        k=1,
+        retriever=None if own else Foreign(ids=("apple",)),
+        outcome=None if judges == "handler" else outcome,
     )
     agent = create_agent(echo(), middleware=[middleware])
     run_id = uuid4()

@@ -598,6 +598,19 @@ def test_reordering_changes_nothing(life: Life, call: Call) -> None:
     life.is_success("apple", "bread", "cedar")
 
 
+def test_an_episode_around_one_step_of_a_run(life: Life, call: Call) -> None:
+    """Whichever retriever it is: what is retrieved inside is of that episode."""
+
+    def node(query: str) -> str:
+        with life.store.episode("step"):
+            found = [*life.retriever.invoke(query), *Foreign(ids=("bread",)).invoke(query)]
+        return text(found)
+
+    call(RunnableLambda(node), "apple", life.config)
+    assert rewards(life.store) == {"step": 1.0}
+    assert credits_of(life.store) == {"apple": 1, "bread": 1}
+
+
 # -- what reached the prompt ---------------------------------------------------------------------------------------
 
 
