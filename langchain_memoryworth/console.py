@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
@@ -97,7 +97,7 @@ def confirmed(question: str, *, yes: bool) -> None:
 def plain(value: Any) -> Any:
     """A value as JSON has it; counters with what they say."""
     if isinstance(value, Evidence):
-        return {**asdict(value), "worth": value.worth, "effective_size": value.effective_size}
+        return {**value._asdict(), "worth": value.worth, "effective_size": value.effective_size}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()
     elif is_dataclass(value) and not isinstance(value, type):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from numbers import Real
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,7 @@ from langchain_memoryworth.errors import InvalidCreditError, InvalidOutcomeError
 from langchain_memoryworth.evidence import UNIT, Evidence, squared_weight
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(NamedTuple):
     """What a credit rule sees of one memory in one episode.
 
     Attributes:
@@ -45,8 +44,7 @@ CreditName = Literal["uniform", "similarity", "similarity_recency"]
 """The rules of the paper's section 3.3: 1/k; proportional to the similarity; the same times recency."""
 
 
-@dataclass(frozen=True, slots=True)
-class Credit:
+class Credit(NamedTuple):
     """The part of one outcome that goes to one memory, in units of 2**-32.
 
     Attributes:
@@ -64,13 +62,11 @@ class Credit:
         """The same as an addend of the memory's counters."""
         if not self.size:
             return Evidence()
-        return Evidence(
-            positive=self.positive,
-            negative=self.weight - self.positive,
-            size=self.size,
-            squared=squared_weight(self.weight),
-            retrievals=1,
-        )
+        negative = self.weight - self.positive
+        return Evidence(self.positive, negative, self.size, squared_weight(self.weight), 1)
+
+
+NO_CREDIT = Credit()
 
 
 def reward_of(outcome: bool | float) -> float:
@@ -283,13 +279,13 @@ def settle(
         [0.01, 0.99]
     """
     if reward is None or not shown:
-        return [Credit()] * len(shown)
+        return [NO_CREDIT] * len(shown)
     if used is None:
         raw = discounted(scores(shown, rule, half_life), shown, discount)
     else:
         raw = [float(m.memory_id in used) for m in shown]
         if not any(raw):
-            return [Credit()] * len(shown)
+            return [NO_CREDIT] * len(shown)
     weights = normalised(raw, w_min)
     k = len(shown)
     return [
@@ -301,3 +297,15 @@ def settle(
         )
         for weight, units in zip(weights, to_units(weights), strict=True)
     ]
+
+
+@lru_cache(maxsize=256)
+def equal_shares(k: int, reward: float, w_min: float) -> tuple[Credit, ...]:
+    """`settle` of k memories by uniform credit without a discount, which depends on nothing else of them.
+
+    Examples:
+        >>> [c.weight / UNIT for c in equal_shares(2, 1.0, 0.01)]
+        [0.5, 0.5]
+    """
+    anybody = Shown("", 0, None, timedelta(0))
+    return tuple(settle([anybody] * k, reward, w_min=w_min))

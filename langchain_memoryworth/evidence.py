@@ -6,8 +6,7 @@ an outcome is corrected: with weights of 1/k a running sum and its recomputation
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import overload
+from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -96,8 +95,7 @@ def squared_weight(weight: int) -> int:
     return (weight * weight + (UNIT >> 1)) >> 32
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(NamedTuple):
     """The counters of one memory.
 
     Attributes:
@@ -150,7 +148,8 @@ class Evidence:
         total = self.positive + self.negative
         return round(min(self.size, total * total / self.squared) / UNIT, SIZE_DECIMALS)
 
-    def __add__(self, other: Evidence) -> Evidence:
+    # A tuple, as a settlement makes dozens of them; but it adds up, and is not strung together.
+    def __add__(self, other: Evidence) -> Evidence:  # type: ignore[override]
         return Evidence(
             self.positive + other.positive,
             self.negative + other.negative,
@@ -163,7 +162,13 @@ class Evidence:
         return Evidence(-self.positive, -self.negative, -self.size, -self.squared, -self.retrievals)
 
     def __sub__(self, other: Evidence) -> Evidence:
-        return self + -other
+        return Evidence(
+            self.positive - other.positive,
+            self.negative - other.negative,
+            self.size - other.size,
+            self.squared - other.squared,
+            self.retrievals - other.retrievals,
+        )
 
     def __repr__(self) -> str:
         return (

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from langchain_memoryworth import standing
-from langchain_memoryworth.credit import Credit, Shown
+from langchain_memoryworth.credit import NO_CREDIT, Credit, Shown, equal_shares
 from langchain_memoryworth.database import Database, Session, Statement, retried
 from langchain_memoryworth.errors import InvalidInputError, UnknownRunError
 from langchain_memoryworth.evidence import UNIT
@@ -55,7 +55,7 @@ class _Row(NamedTuple):
     added_at: float
     rank: int
     similarity: float | None
-    shown: bool
+    shown: int
     used: int | None
     at: float
     last_at: float
@@ -197,11 +197,10 @@ class Ledger:
         with self._database.write(alone=False) as session:
             eids = self._hold_all(session, [s.run_id for s in said])
             numbers = sorted(set(eids))
-            rows: dict[int, list[_Row]] = {eid: [] for eid in numbers}
-            for r in standing.select_in(session, _ROWS_OF, numbers, hold="FOR UPDATE OF e"):
-                rows[r[-1]].append(_row(r))
-            for each in rows.values():
-                each.sort(key=_place)
+            found: dict[int, list[tuple[Any, ...]]] = {eid: [] for eid in numbers}
+            for r in standing.select_in(session, _ROWS_OF, numbers, hold=_HOLD_EVIDENCE):
+                found[r[-1]].append(r)
+            rows = {eid: _in_place(some) for eid, some in found.items()}
             outcomes = self._outcomes_of(session, numbers)
             news, written = [], []
             for eid, (run_id, key, outcome) in zip(eids, said, strict=True):
@@ -263,7 +262,7 @@ class Ledger:
             standing.add(session, recent, policy, now)
             # Credit that was given before a restore, on top of the counters as they are by now.
             stand = standing.read(session, [d.standing.seq for d in older])
-            older = [replace(d, standing=stand[d.standing.seq]) for d in older]
+            older = [d._replace(standing=stand[d.standing.seq]) for d in older]
             standing.add(session, older, policy, now)
         session.run_many(_SETTLED, [s.head for s in all_])
         standing.changed_many(session, eids, "episode")
@@ -381,8 +380,7 @@ class Ledger:
 
     def _rows(self, session: Session, eid: int, *, hold: bool = False) -> list[_Row]:
         """The exposures of an episode; `hold` keeps their counters as they are until the transaction ends."""
-        rows = [_row(r) for r in session.rows(_HOLD_ROWS if hold else _ROWS, eid=eid)]
-        return sorted(rows, key=_place) if hold else rows
+        return _in_place(session.rows(_HOLD_ROWS if hold else _ROWS, eid=eid))
 
     def _outcomes(self, session: Session, eid: int) -> dict[OutcomeKey, OutcomeRecord]:
         """The outcomes in force, the newest of each key, oldest first; withdrawn ones are left out."""
@@ -401,24 +399,12 @@ class Ledger:
         return current
 
 
-def _place(row: _Row) -> tuple[int, int]:
-    return row.rank, row.standing.seq
-
-
-def _row(r: Sequence[Any]) -> _Row:
-    return _Row(
-        memory_id=r[0],
-        added_at=r[1],
-        rank=r[2],
-        similarity=r[3],
-        shown=bool(r[4]),
-        used=r[5],
-        at=r[6],
-        last_at=r[7],
-        credit=Credit(r[8], r[9], r[10]),
-        epoch=r[11],
-        standing=standing.standing_of(r[12:25]),
-    )
+def _in_place(rows: list[tuple[Any, ...]]) -> list[_Row]:
+    """Rows of `_ROWS` by rank and number of the memory."""
+    rows.sort(key=_PLACE)  # SQLite would copy all of their columns into a table for it
+    return [
+        _Row._make((*r[:8], Credit(*r[8:11]), r[11], standing.standing_of(r[12:25]))) for r in rows
+    ]
 
 
 def _follow(
@@ -501,13 +487,12 @@ def _settled(
     reward = ranked[0].reward if ranked else None
     used = next((o.used for o in ranked if o.used is not None), _used_in_run(rows))
     shown = [r for r in rows if r.shown]
-    newest = max((r.last_at for r in shown), default=now)
-    shares = policy.settle([_shown(r, newest) for r in shown], reward, used)
+    shares = _shares(shown, reward, used, policy)
     given = {r.standing.seq: c for r, c in zip(shown, shares, strict=True)}
     head = {"eid": eid, "reward": reward, "now": now if ranked else None}
     settled = _Settled([], [], head)
     for row in rows:
-        new = given.get(row.standing.seq, Credit())
+        new = given.get(row.standing.seq, NO_CREDIT)
         if new == row.credit:
             continue
         epoch = row.standing.epoch if row.epoch is None else row.epoch
@@ -526,6 +511,17 @@ def _settled(
     return settled
 
 
+def _shares(
+    shown: Sequence[_Row], reward: float | None, used: tuple[str, ...] | None, policy: Policy
+) -> Sequence[Credit]:
+    if reward is None or not shown:
+        return [NO_CREDIT] * len(shown)
+    if used is None and policy.shares_equally:
+        return equal_shares(len(shown), reward, policy.w_min)
+    newest = max(r.last_at for r in shown)
+    return policy.settle([_shown(r, newest) for r in shown], reward, used)
+
+
 def _summed(
     deltas: Sequence[standing.Delta],
 ) -> tuple[list[standing.Delta], list[standing.Delta]]:
@@ -535,7 +531,7 @@ def _summed(
         round_ = rounds[d.epoch < d.standing.epoch]
         known = round_.get(d.standing.seq)
         round_[d.standing.seq] = (
-            d if known is None else replace(known, evidence=known.evidence + d.evidence)
+            d if known is None else known._replace(evidence=known.evidence + d.evidence)
         )
     return list(rounds[0].values()), list(rounds[1].values())
 
@@ -635,15 +631,14 @@ _ROWS = Statement(
     "COALESCE(x.last_at, x.at), "
     f"x.weight, x.positive, x.size, x.epoch, {standing.STANDING_COLUMNS} FROM exposures x "
     "JOIN memories m ON m.seq = x.seq JOIN evidence e ON e.seq = x.seq "
-    "WHERE x.eid = :eid ORDER BY x.rank, x.seq"
+    "WHERE x.eid = :eid"
 )
-_HOLD_ROWS = Statement(
-    # The evidence is locked in the order of its numbers, or two settlements could block each other.
-    _ROWS.sql,
-    postgresql=_ROWS.sql.replace("x.rank, x.seq", "x.seq") + " FOR UPDATE OF e",
-)
+_PLACE = itemgetter(2, 12)
+# The evidence is locked in the order of its numbers, or two settlements could block each other.
+_HOLD_EVIDENCE = "ORDER BY x.seq FOR UPDATE OF e"
+_HOLD_ROWS = Statement(_ROWS.sql, postgresql=f"{_ROWS.sql} {_HOLD_EVIDENCE}")
 _ROWS_OF = _ROWS.sql.replace(" FROM exposures x", ", x.eid FROM exposures x").replace(
-    "x.eid = :eid ORDER BY x.rank, x.seq", "x.eid IN :values ORDER BY x.seq, x.eid"
+    "x.eid = :eid", "x.eid IN :values"
 )
 _EXPOSURES = Statement(
     "SELECT m.id, x.seq, x.rank, x.similarity, x.arm, x.propensity, x.shown, x.weight, x.positive "

@@ -6,7 +6,6 @@ import base64
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from langchain_memoryworth.database import Session, Statement
@@ -58,7 +57,7 @@ def _memory_line(r: Sequence[Any]) -> MemoryLine:
 
 
 def _counters(evidence: Evidence) -> Counters:
-    return Counters(**asdict(evidence))
+    return Counters(**evidence._asdict())
 
 
 def _episode_lines(session: Session) -> list[EpisodeLine]:

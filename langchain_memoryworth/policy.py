@@ -268,8 +268,10 @@ class Policy(BaseModel):
         A person's word stays. An UNCERTAIN memory is never suppressed. A suppressed one comes back above the hysteresis, one
         in quarantine with enough outcomes of enough sources.
         """
-        if status not in AUTOMATIC:
-            return status
+        if status not in AUTOMATIC or (
+            status is Status.ACTIVE and evidence.worth >= self.theta_low
+        ):
+            return status  # the second is the usual case, and the cheapest to see
         if status is Status.QUARANTINED:
             released = self.quarantine is None or sources >= self.quarantine.sources
             return Status.ACTIVE if released and self.enough(evidence) else status
@@ -324,6 +326,11 @@ class Policy(BaseModel):
             total: hits+ + hits- of the namespace, same unit.
         """
         return positive / total if self.uncertain == "pool" and total > 0 else self.prior
+
+    @property
+    def shares_equally(self) -> bool:
+        """Whether `settle` looks at nothing but how many memories were shown, while it is not told which were used."""
+        return self.credit == "uniform" and self.credit_half_life is None
 
     def settle(
         self, shown: Sequence[Shown], reward: float | None, used: tuple[str, ...] | None

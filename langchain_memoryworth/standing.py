@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from langchain_memoryworth import statuses
 from langchain_memoryworth.database import Session, Statement
@@ -26,8 +25,7 @@ CHUNK = 500
 _COUNTERS = ("positive", "negative", "size", "squared", "retrievals")
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """One row of the evidence table.
 
     Attributes:
@@ -44,11 +42,10 @@ class Standing:
     @property
     def recent(self) -> Evidence:
         """The evidence since the last restore."""
-        return self.evidence - self.baseline
+        return self.evidence - self.baseline if self.epoch else self.evidence
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(NamedTuple):
     """A change of one memory's counters.
 
     Attributes:
@@ -88,7 +85,7 @@ def select_in(
 
 def standing_of(row: Sequence[Any]) -> Standing:
     """Read the columns of `STANDING_COLUMNS`."""
-    return Standing(row[0], Status(row[1]), row[2], Evidence(*row[3:8]), Evidence(*row[8:13]))
+    return Standing(row[0], _STATUS[row[1]], row[2], Evidence(*row[3:8]), Evidence(*row[8:13]))
 
 
 STANDING_COLUMNS = "e.seq, e.status, e.epoch, " + ", ".join(
@@ -139,7 +136,7 @@ def follow(
         f"theta_low {policy.theta_low:g}, v_min {policy.v_min:g}"
     )
     kind = statuses.automatic(standing.status, status)
-    judged = replace(standing, evidence=evidence)
+    judged = standing._replace(evidence=evidence)
     move(session, judged, status, kind, "policy", reason, now)
     return True
 
@@ -209,7 +206,7 @@ def note(
             "actor": actor,
             "reason": reason,
             "at": now,
-            "evidence": None if standing is None else json.dumps(asdict(standing.evidence)),
+            "evidence": None if standing is None else json.dumps(standing.evidence._asdict()),
             "before": None if standing is None else standing.status.value,
             "after": None if after is None else after.value,
             "epoch": None if standing is None else standing.epoch,
@@ -245,6 +242,7 @@ def _sum(prefix: str) -> Statement:
     return Statement(f"UPDATE evidence SET {columns} WHERE seq = :seq")
 
 
+_STATUS = {s.value: s for s in Status}
 _ADD = _sum("")
 _ADD_TO_BASELINE = _sum("base_")
 _SET_STATUS = Statement("UPDATE evidence SET status = :status WHERE seq = :seq")

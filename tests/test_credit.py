@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from langchain_memoryworth.credit import (
     Credit,
     Shown,
+    equal_shares,
     normalised,
     reward_of,
     scores,
@@ -145,6 +146,15 @@ def test_uniform_is_one_over_k(k: int) -> None:
     assert sum(c.weight for c in shares) == UNIT
     assert max(c.weight for c in shares) - min(c.weight for c in shares) <= 1
     assert all(c.size == UNIT for c in shares)
+
+
+@given(similarities, rewards, st.sampled_from([0.0, 0.01, 0.2, 1.0]))
+def test_equal_shares_are_what_uniform_settles(
+    sims: list[float | None], reward: float, w_min: float
+) -> None:
+    assert list(equal_shares(len(sims), reward, w_min)) == settle(
+        shown(*sims), reward, rule="uniform", w_min=w_min
+    )
 
 
 def test_uniform_does_not_look_at_similarity() -> None:
