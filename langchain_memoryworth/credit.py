@@ -60,10 +60,15 @@ class Credit(NamedTuple):
     @property
     def evidence(self) -> Evidence:
         """The same as an addend of the memory's counters."""
-        if not self.size:
-            return Evidence()
-        negative = self.weight - self.positive
-        return Evidence(self.positive, negative, self.size, squared_weight(self.weight), 1)
+        return _evidence(self)
+
+
+@lru_cache(maxsize=1024)
+def _evidence(credit: Credit) -> Evidence:
+    if not credit.size:
+        return Evidence()
+    negative = credit.weight - credit.positive
+    return Evidence(credit.positive, negative, credit.size, squared_weight(credit.weight), 1)
 
 
 NO_CREDIT = Credit()

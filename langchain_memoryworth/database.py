@@ -7,16 +7,18 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from functools import cached_property, partial, update_wrapper
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial, update_wrapper
+from operator import itemgetter
+from types import TracebackType
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Connection, Dialect, inspect, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection
 
 from langchain_memoryworth import errors
-from langchain_memoryworth.engines import BUSY_TIMEOUT_S, Durability, Mode, open_engine
+from langchain_memoryworth.engines import BUSY_TIMEOUT_S, Durability, Mode, Opened, open_engine
 from langchain_memoryworth.schema import MIGRATIONS
 
 _P = ParamSpec("_P")
@@ -24,6 +26,14 @@ _T = TypeVar("_T")
 
 
 _MANY = 200
+_MOST_IDLE = 16
+
+
+class _Compiled(NamedTuple):
+    """A statement as the driver takes it, and what makes its parameters of a mapping."""
+
+    sql: str
+    bind: Callable[[Mapping[str, Any]], Any]
 
 
 class Statement:
@@ -41,16 +51,26 @@ class Statement:
     def __init__(self, sql: str, *, postgresql: str | None = None) -> None:
         self.sql = sql
         self._postgresql = postgresql
-        self._compiled: dict[str, str] = {}
+        self._compiled: dict[str, _Compiled] = {}
 
-    def on(self, dialect: Dialect) -> str:
-        """The text in the paramstyle of the dialect."""
-        compiled = self._compiled.get(dialect.name)
-        if compiled is None:
+    def on(self, dialect: Dialect) -> _Compiled:
+        """The text and the parameters in the style of the dialect."""
+        known = self._compiled.get(dialect.name)
+        if known is None:
             other = self._postgresql if dialect.name == "postgresql" else None
-            compiled = str(text(other or self.sql).compile(dialect=dialect))
-            self._compiled[dialect.name] = compiled
-        return compiled
+            compiled = text(other or self.sql).compile(dialect=dialect)
+            known = _Compiled(str(compiled), _binder(compiled.positiontup))
+            self._compiled[dialect.name] = known
+        return known
+
+
+def _binder(names: Sequence[str] | None) -> Callable[[Mapping[str, Any]], Any]:
+    if names is None:
+        return lambda parameters: parameters
+    # By position: sqlite3 takes half as long again to look them up by name.
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda parameters: tuple(parameters[n] for n in names)
 
 
 class Session:
@@ -66,30 +86,33 @@ class Session:
 
     def run(self, statement: Statement, parameters: Mapping[str, Any] | None = None) -> None:
         """Run a statement once."""
-        self._cursor.execute(statement.on(self._dialect), parameters or {})
+        sql, bind = statement.on(self._dialect)
+        self._cursor.execute(sql, bind(parameters or {}))
 
     def run_many(self, statement: Statement, parameters: Sequence[Mapping[str, Any]]) -> None:
         """Run a statement once per mapping."""
-        sql = statement.on(self._dialect)
+        sql, bind = statement.on(self._dialect)
         if self._dialect.name == "postgresql" and len(parameters) < _MANY:
             for each in (
                 parameters
             ):  # in the pipeline of the transaction; psycopg's own would wait for the server
                 self._cursor.execute(sql, each)
             return
-        self._cursor.executemany(sql, parameters)
+        self._cursor.executemany(sql, map(bind, parameters))
 
     def rows(self, statement: Statement, **parameters: Any) -> list[tuple[Any, ...]]:
         """All rows of a query."""
         cursor = self._reader()
-        cursor.execute(statement.on(self._dialect), parameters)
+        sql, bind = statement.on(self._dialect)
+        cursor.execute(sql, bind(parameters))
         found: list[tuple[Any, ...]] = cursor.fetchall()
         return found
 
     def row(self, statement: Statement, **parameters: Any) -> tuple[Any, ...] | None:
         """The first row of a query, or None."""
         cursor = self._reader()
-        cursor.execute(statement.on(self._dialect), parameters)
+        sql, bind = statement.on(self._dialect)
+        cursor.execute(sql, bind(parameters))
         found: tuple[Any, ...] | None = cursor.fetchone()
         return found
 
@@ -106,7 +129,7 @@ class Database:
         url: SQLAlchemy URL; `sqlite://` is a database in memory, `postgresql+psycopg://host/name` a server. There
             `?schema=` names the Postgres schema, `memoryworth` if it does not.
         durability: What a power failure may cost, see `Durability`.
-        pool_size: How many connections there may be at most; None means as many as the engine has by default.
+        pool_size: How many connections to a server there may be at most; None means 5.
 
     Raises:
         StorageError: If the database cannot be used, see the subclasses.
@@ -121,6 +144,9 @@ class Database:
         self.kind = self.engine.dialect.name
         self._sqlite = self.kind == "sqlite"
         self._queue = threading.RLock()
+        self._idle: list[PoolProxiedConnection] = []
+        self._closed = False
+        self._in_our_words = _InOurWords(self._opened, self.name)
         self._patience = (
             0.0  # a wrong address is said at once; a server that was there is waited for
         )
@@ -144,12 +170,12 @@ class Database:
         self._pid = os.getpid()
         self._queue = threading.RLock()  # a thread of the parent may have held it
         if not self._opened.shared:  # SQLite in memory: the data and the connection are a copy
+            self._idle = []
             self.engine.dispose(close=False)
 
     # -- transactions -----------------------------------------------------------------------------------------
 
-    @contextmanager
-    def write(self, *, alone: bool = True) -> Iterator[Session]:
+    def write(self, *, alone: bool = True) -> AbstractContextManager[Session]:
         """A transaction that writes; all of it is committed, or nothing.
 
         Writers of this process queue here and not at SQLite's lock, whose waiters starve.
@@ -157,16 +183,11 @@ class Database:
         Args:
             alone: False for one that locks what it judges by, see `Mode`; on Postgres others may then run beside it.
         """
-        queue = self._queue if self._sqlite else nullcontext()
-        with queue, self._transaction("write" if alone else "settle") as session:
-            yield session
+        return self._transaction("write" if alone else "settle", queued=self._sqlite)
 
-    @contextmanager
-    def read(self) -> Iterator[Session]:
+    def read(self) -> AbstractContextManager[Session]:
         """A transaction that reads one state of the database throughout."""
-        queue = self._queue if self._opened.shared else nullcontext()
-        with queue, self._transaction("read") as session:
-            yield session  # given back to the pool, it is rolled back
+        return self._transaction("read", queued=self._opened.shared)
 
     def again(self, call: Callable[[], _T], *, idempotent: bool) -> _T:
         """Do something that is one transaction, and do it again if the server undid it for the sake of another one.
@@ -187,8 +208,8 @@ class Database:
         raise AssertionError  # the pauses do not end
 
     @contextmanager
-    def _transaction(self, mode: Mode) -> Iterator[Session]:
-        with self._translated():
+    def _transaction(self, mode: Mode, *, queued: bool) -> Iterator[Session]:
+        with self._queue if queued else nullcontext(), self._in_our_words:
             connection = self._connection()
             committing = False
             try:
@@ -207,18 +228,23 @@ class Database:
                 self._undo(connection)
                 raise
             finally:
-                connection.close()
+                self._give_back(connection)
 
     def _undo(self, connection: PoolProxiedConnection) -> None:
         try:
             connection.rollback()
-        except self._driver_error:  # it has gone; the error that told of it is the one to raise
+        except (
+            self._in_our_words.driver_error
+        ):  # it has gone; the error that told of it is the one to raise
             connection.invalidate()
 
     def _connection(self) -> PoolProxiedConnection:
         """A connection that is up; those that went away while they were idle are replaced."""
         if self._sqlite:
-            return self.engine.raw_connection()
+            try:
+                return self._idle.pop()
+            except IndexError:
+                return self.engine.raw_connection()
         end = time.monotonic() + self._patience
         for pause in _pauses():
             try:
@@ -235,29 +261,15 @@ class Database:
             connection.close()
         raise AssertionError
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except (SQLAlchemyError, self._driver_error) as error:
-            cause = getattr(error, "orig", None) or error
-            fault = self._opened.fault(cause, self.name)
-            again = self._opened.again(cause)
-            if again == "uncertain" and not getattr(cause, "in_commit", False):
-                again = "safe"  # a transaction that was not committed is undone with its connection
-            if isinstance(fault, errors.StorageError):
-                fault.again = again
-            raise fault from error
-        except UnicodeEncodeError as error:
-            raise errors.InvalidInputError(
-                f"{error.object!r} is no text that can be stored ({error.reason})",
-                value=error.object,
-            ) from error
-
-    @cached_property
-    def _driver_error(self) -> type[Exception]:
-        error: type[Exception] = self.engine.dialect.loaded_dbapi.Error
-        return error
+    def _give_back(self, connection: PoolProxiedConnection) -> None:
+        # A file's stay here: SQLAlchemy's pool takes as long to hand one out as SQLite for a small transaction.
+        if self._sqlite and connection.is_valid and len(self._idle) < _MOST_IDLE:
+            connection.rollback()  # ends one that only read
+            self._idle.append(connection)
+            if self._closed:  # while it was in use
+                self.close_idle()
+        else:
+            connection.close()
 
     def scrub(self) -> bool:
         """Write the file anew, so that nothing of what was erased is left in it, nor in its WAL.
@@ -268,7 +280,7 @@ class Database:
         if not self._sqlite:
             return False
         try:
-            with self._queue, self._translated():
+            with self._queue, self._in_our_words:
                 connection = self.engine.raw_connection()
                 try:
                     cursor = connection.cursor()
@@ -283,7 +295,7 @@ class Database:
     # -- schema -----------------------------------------------------------------------------------------------
 
     def _migrate(self) -> None:
-        with self._translated(), self.engine.connect() as connection:
+        with self._in_our_words, self.engine.connect() as connection:
             found = self._schema_version(connection)
             connection.rollback()
             if found > len(MIGRATIONS):
@@ -347,7 +359,48 @@ class Database:
 
     def close(self) -> None:
         """Close all connections."""
+        self._closed = True
+        self.close_idle()
+
+    def close_idle(self) -> None:
+        """Close the connections that nobody uses; new ones are made when they are needed."""
+        with suppress(IndexError):  # another thread may take one meanwhile
+            while True:
+                self._idle.pop().close()
         self.engine.dispose()
+
+
+class _InOurWords:
+    """A context in which errors of the driver become ours. It keeps no state, so one serves all transactions."""
+
+    def __init__(self, opened: Opened, name: str) -> None:
+        self._opened = opened
+        self._name = name
+        self.driver_error: type[Exception] = opened.engine.dialect.loaded_dbapi.Error
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, (SQLAlchemyError, self.driver_error)):
+            cause = getattr(error, "orig", None) or error
+            fault = self._opened.fault(cause, self._name)
+            again = self._opened.again(cause)
+            if again == "uncertain" and not getattr(cause, "in_commit", False):
+                again = "safe"  # a transaction that was not committed is undone with its connection
+            if isinstance(fault, errors.StorageError):
+                fault.again = again
+            raise fault from error
+        if isinstance(error, UnicodeEncodeError):
+            raise errors.InvalidInputError(
+                f"{error.object!r} is no text that can be stored ({error.reason})",
+                value=error.object,
+            ) from error
 
 
 class _WithDatabase(Protocol):
@@ -395,7 +448,7 @@ def _close_before_fork(database: Database) -> None:
     def close() -> None:
         database = known()
         if database is not None:
-            database.engine.dispose()
+            database.close_idle()
 
     os.register_at_fork(before=close)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from sqlalchemy import URL, Engine, QueuePool, StaticPool, create_engine, event, make_url
+from sqlalchemy import URL, Engine, NullPool, QueuePool, StaticPool, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
@@ -86,7 +86,7 @@ def open_engine(url: str, durability: Durability, pool_size: int | None) -> Open
         if parsed.get_backend_name() == "postgresql":
             return _postgres(parsed, durability, pool_size or 5)
         if parsed.get_backend_name() == "sqlite":
-            return _sqlite(parsed, durability, pool_size)
+            return _sqlite(parsed, durability)
     except (ArgumentError, NoSuchModuleError) as error:
         raise errors.InvalidInputError(
             f"{url!r} is no database URL ({error}); give sqlite:///memories.db, sqlite:// or "
@@ -102,17 +102,13 @@ def open_engine(url: str, durability: Durability, pool_size: int | None) -> Open
 # -- SQLite -----------------------------------------------------------------------------------------------------------
 
 
-def _sqlite(url: URL, durability: Durability, pool_size: int | None) -> Opened:
+def _sqlite(url: URL, durability: Durability) -> Opened:
     shared = not url.database or url.database == ":memory:"
-    arguments: dict[str, Any] = {
-        "paramstyle": "named",
-        "connect_args": {"check_same_thread": False, "timeout": BUSY_TIMEOUT_S},
-    }
-    if shared:
-        arguments["poolclass"] = StaticPool
-    elif pool_size is not None:
-        arguments |= {"pool_size": pool_size, "max_overflow": 0}
-    engine = create_engine(url, **arguments)
+    engine = create_engine(
+        url,
+        connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_S},
+        poolclass=StaticPool if shared else NullPool,  # `Database` keeps them
+    )
 
     def on_connect(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # transactions are begun by us, not guessed by the driver

@@ -349,10 +349,10 @@ class Ledger:
         """The number of an episode, which begins if it is not known, and whether it is settled."""
         found = self._find(session, episode.id, hold=True)
         if found is None:
-            row = session.row(_NEW_EPISODE, id=episode.id, thread_id=episode.thread_id, now=now)
-            if row is None:
-                raise UnknownRunError(episode.id)
-            found = (row[0], row[1] is not None)
+            session.run(
+                _NEW_EPISODE, {"id": episode.id, "thread_id": episode.thread_id, "now": now}
+            )
+            found = self._known(session, episode.id, hold=True)
         # In one order, or two that take over each other's names could block each other on Postgres.
         aliases = sorted(a for a in episode.aliases if a != episode.id)
         if aliases:
@@ -496,7 +496,9 @@ def _settled(
         if new == row.credit:
             continue
         epoch = row.standing.epoch if row.epoch is None else row.epoch
-        change = new.evidence - row.credit.evidence
+        change = new.evidence
+        if row.credit != NO_CREDIT:
+            change -= row.credit.evidence
         settled.deltas.append(standing.Delta(row.standing, change, epoch))
         settled.writes.append(
             {
@@ -601,7 +603,7 @@ _HOLD = Statement(_FIND.sql, postgresql=_FIND.sql + " FOR UPDATE")
 _NEW_EPISODE = Statement(
     # Another process may have written it down since it was looked for; then it is held from here on.
     "INSERT INTO episodes (id, thread_id, started_at) VALUES (:id, :thread_id, :now) "
-    "ON CONFLICT (id) DO UPDATE SET id = excluded.id RETURNING eid, reward"
+    "ON CONFLICT (id) DO UPDATE SET id = excluded.id"
 )
 _COUNT_AGAIN = Statement("SELECT COUNT(*) FROM episodes WHERE id > :low AND id < :high")
 _ALIAS = Statement(

@@ -42,7 +42,7 @@ class Standing(NamedTuple):
     @property
     def recent(self) -> Evidence:
         """The evidence since the last restore."""
-        return self.evidence - self.baseline if self.epoch else self.evidence
+        return self.evidence - self.baseline
 
 
 class Delta(NamedTuple):
@@ -110,10 +110,13 @@ def add(session: Session, deltas: Sequence[Delta], policy: Policy, now: float) -
     old = [d for d in ordered if d.epoch < d.standing.epoch]
     if old:
         session.run_many(_ADD_TO_BASELINE, [_addends(d.standing.seq, d.evidence) for d in old])
-    for delta in ordered:
-        before = delta.standing
-        recent = before.recent if delta.epoch < before.epoch else before.recent + delta.evidence
-        follow(session, before, recent, before.evidence + delta.evidence, policy, now)
+    for before, change, epoch in ordered:
+        after = before.evidence + change
+        if not before.epoch:
+            recent = after
+        else:
+            recent = before.recent if epoch < before.epoch else before.recent + change
+        follow(session, before, recent, after, policy, now)
 
 
 def follow(

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from langchain_core.documents import Document
+from sqlalchemy import event
 
 import langchain_memoryworth
 from langchain_memoryworth import MemoryWorthStore, Policy, Status, database
@@ -456,14 +457,12 @@ def test_what_cannot_be_recorded_is_counted_and_the_documents_are_given(
 def limit(store: MemoryWorthStore, pages: int) -> None:
     """Every connection of the store may have so many pages more, as on a full disk."""
     ((count,),) = query(store, "PRAGMA page_count")
-    connections = []
-    engine = store.governor._database.engine
-    for _ in range(5):  # the pool's size
-        connection = engine.raw_connection()
-        connection.cursor().execute(f"PRAGMA max_page_count={int(count) + pages}").fetchall()
-        connections.append(connection)
-    for connection in connections:
-        connection.close()
+    held = store.governor._database
+    most = int(count) + pages
+    event.listen(
+        held.engine, "connect", lambda c, _: c.execute(f"PRAGMA max_page_count={most}").close()
+    )
+    held.close_idle()
 
 
 def test_a_full_disk_keeps_the_previous_state(make_store: StoreMaker, file_url: str) -> None:
