@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from langchain_memoryworth import standing
+from langchain_memoryworth import rates, standing
 from langchain_memoryworth.database import Database, Session, Statement
 from langchain_memoryworth.erasure import tombstone
 from langchain_memoryworth.evidence import Evidence
@@ -16,6 +16,7 @@ from langchain_memoryworth.packing import pack
 from langchain_memoryworth.parcel import (
     ActionLine,
     EpisodeLine,
+    ExposureLine,
     MemoryLine,
     Parcel,
     sums,
@@ -30,12 +31,18 @@ class _Plan(NamedTuple):
     Attributes:
         number: From the numbers of the file to those of the database.
         known: Numbers of the file whose memories are there already.
+        namespaces: Of the memories, by number of the file; empty of an erased one.
     """
 
     number: Mapping[int, int]
     known: frozenset[int]
     memories: Sequence[MemoryLine]
     episodes: Sequence[EpisodeLine]
+    namespaces: Mapping[int, str]
+
+    def place(self, exposure: ExposureLine) -> rates.Place:
+        """Whose base rate an exposure counts for."""
+        return rates.Place(self.namespaces[exposure.memory], exposure.context or "")
 
     @property
     def fresh(self) -> frozenset[int]:
@@ -93,8 +100,12 @@ class Archive:
         if self._mirror is not None:
             vectors = [(plan.number[m.number], m.floats()) for m in plan.memories]
             self._mirror(session, vectors)
+        base_rates = rates.Rates({})
         for episode in plan.episodes:
-            self._write_episode(session, episode, plan, known)
+            eid = self._write_episode(session, episode, plan, known)
+            places = [plan.place(x) for x in episode.exposures if x.size]
+            base_rates.move(eid, ((), None), (places, episode.reward))
+        base_rates.save(session)
         deltas = [
             standing.Delta(known[seq], totals[n], known[seq].epoch)
             for n in sorted(plan.known)
@@ -139,7 +150,7 @@ class Archive:
         e: EpisodeLine,
         plan: _Plan,
         known: Mapping[int, standing.Standing],
-    ) -> None:
+    ) -> int:
         eid = session.number(_ADD_EPISODE, **e.model_dump(include=set(_EPISODE_COLUMNS)))
         for alias in e.aliases:
             session.run(_ADD_ALIAS, {"alias": alias, "eid": eid})
@@ -161,6 +172,7 @@ class Archive:
             used = None if o.used is None else json.dumps([names.get(i, i) for i in o.used])
             session.run(_ADD_OUTCOME, {**o.model_dump(), "eid": eid, "used": used})
         standing.changed(session, "episode", eid)
+        return eid
 
 
 def _plan(session: Session, parcel: Parcel) -> _Plan:
@@ -188,7 +200,11 @@ def _plan(session: Session, parcel: Parcel) -> _Plan:
     keep = not last  # into an empty store with the numbers of the file
     for place, m in enumerate(fresh, 1):
         number[m.number] = m.number if keep else last + place
-    return _Plan(number, frozenset(number) - {m.number for m in fresh}, fresh, episodes)
+    namespaces = {
+        m.number: "" if m.namespace is None else namespace_key(m.namespace) for m in parcel.memories
+    }
+    known_numbers = frozenset(number) - {m.number for m in fresh}
+    return _Plan(number, known_numbers, fresh, episodes, namespaces)
 
 
 def _baselines(plan: _Plan) -> dict[int, Evidence]:
@@ -239,8 +255,9 @@ _ADD_ALIAS = Statement(
 )
 _ADD_EXPOSURE = Statement(
     "INSERT INTO exposures (eid, seq, rank, similarity, context, arm, propensity, shown, used, at, "
-    "last_at, weight, positive, size, epoch) VALUES (:eid, :seq, :rank, :similarity, :context, "
-    ":arm, :propensity, :shown, :used, :at, :last_at, :weight, :positive, :size, :epoch)"
+    "last_at, weight, positive, size, surprise, expected, epoch) VALUES (:eid, :seq, :rank, "
+    ":similarity, :context, :arm, :propensity, :shown, :used, :at, :last_at, :weight, :positive, "
+    ":size, :surprise, :expected, :epoch)"
 )
 _ADD_OUTCOME = Statement(
     "INSERT INTO outcomes (eid, source, source_id, metric, reward, used, at) "

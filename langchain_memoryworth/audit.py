@@ -81,11 +81,11 @@ class Audit:
             rows = standing.select_in(session, _SETTLEMENTS, seqs)
         found: dict[int, list[Settlement]] = {s: [] for s in seqs}
         # Settled in one moment, the one that began first comes first; ids say nothing of order.
-        for seq, _, id_, at, reward, context, weight, positive, size in sorted(
-            rows, key=itemgetter(3, 1)
-        ):
-            evidence = Credit(weight, positive, size).evidence
-            found[seq].append(Settlement(seq, id_, at, reward, context, evidence, weight / UNIT))
+        for seq, _, id_, at, reward, context, *given in sorted(rows, key=itemgetter(3, 1)):
+            credit = Credit(*given)
+            found[seq].append(
+                Settlement(seq, id_, at, reward, context, credit.evidence, credit.weight / UNIT)
+            )
         return found
 
     def seq(self, namespace: Namespace, memory_id: str) -> int | None:
@@ -169,11 +169,11 @@ class Audit:
         totals = dict.fromkeys(stands, Evidence())
         bases = dict.fromkeys(stands, Evidence())
         problems = []
-        for seq, weight, positive, size, epoch in credits_:
+        for seq, epoch, *given in credits_:
             if seq not in stands:
                 problems.append(f"credit for memory number {seq}, which is not there")
                 continue
-            evidence = Credit(weight, positive, size).evidence
+            evidence = Credit(*given).evidence
             totals[seq] += evidence
             if epoch < stands[seq].epoch:
                 bases[seq] += evidence
@@ -220,9 +220,9 @@ class Audit:
                 Arm(r[4]),
                 r[5],
                 bool(r[6]),
-                Credit(r[7], r[8], r[9]),
-                standing.standing_of(r[11:]),
-                r[10],
+                Credit(*r[7:11]),
+                standing.standing_of(r[12:]),
+                r[11],
             )
             for r in rows
         ]
@@ -245,8 +245,8 @@ def _by_episode(session: Session) -> Iterator[list[int]]:
 
 
 _SETTLEMENTS = (
-    "SELECT x.seq, p.eid, p.id, p.settled_at, p.reward, x.context, x.weight, x.positive, x.size "
-    "FROM exposures x JOIN episodes p ON p.eid = x.eid WHERE x.size > 0 AND x.seq IN :values"
+    "SELECT x.seq, p.eid, p.id, p.settled_at, p.reward, x.context, x.weight, x.positive, x.size, "
+    "x.surprise FROM exposures x JOIN episodes p ON p.eid = x.eid WHERE x.size > 0 AND x.seq IN :values"
 )
 _LIVE = Statement(
     "SELECT seq FROM memories WHERE namespace = :namespace AND id = :id AND retired_at IS NULL"
@@ -276,7 +276,9 @@ _LAST_ACTOR = (
     "AND b.status_after IS NOT NULL)"
 )
 _STANDINGS = Statement(f"SELECT {standing.STANDING_COLUMNS} FROM evidence e ORDER BY e.seq")
-_CREDITS = Statement("SELECT seq, weight, positive, size, epoch FROM exposures WHERE size > 0")
+_CREDITS = Statement(
+    "SELECT seq, epoch, weight, positive, size, surprise FROM exposures WHERE size > 0"
+)
 _SHARES = Statement(
     "SELECT p.id FROM episodes p JOIN exposures x ON x.eid = p.eid WHERE x.size > 0 "
     "GROUP BY p.id HAVING SUM(x.weight) <> :unit ORDER BY p.id"
@@ -293,7 +295,7 @@ _FIND = Statement(
 )
 _PARTS = Statement(
     "SELECT m.id, m.text, x.rank, x.similarity, x.arm, x.propensity, x.shown, x.weight, "
-    "x.positive, x.size, (SELECT MAX(a.kind || ': ' || a.reason) FROM actions a "
+    "x.positive, x.size, x.surprise, (SELECT MAX(a.kind || ': ' || a.reason) FROM actions a "
     "WHERE a.seq = x.seq AND a.actor = 'policy' AND a.at = p.settled_at), "
     f"{standing.STANDING_COLUMNS} FROM exposures x JOIN episodes p ON p.eid = x.eid "
     "JOIN memories m ON m.seq = x.seq JOIN evidence e ON e.seq = x.seq "

@@ -51,24 +51,21 @@ class Credit(NamedTuple):
         weight: w, the memory's share of the episode.
         positive: w * reward.
         size: min(1, k*w), the memory's part of the evidence size.
+        surprise: size * (reward - what was to be expected without this memory).
     """
 
     weight: int = 0
     positive: int = 0
     size: int = 0
+    surprise: int = 0
 
     @property
     def evidence(self) -> Evidence:
         """The same as an addend of the memory's counters."""
-        return _evidence(self)
-
-
-@lru_cache(maxsize=1024)
-def _evidence(credit: Credit) -> Evidence:
-    if not credit.size:
-        return Evidence()
-    negative = credit.weight - credit.positive
-    return Evidence(credit.positive, negative, credit.size, squared_weight(credit.weight), 1)
+        weight, positive, size, surprise = self
+        if not size:
+            return Evidence()
+        return Evidence(positive, weight - positive, size, squared_weight(weight), 1, surprise)
 
 
 NO_CREDIT = Credit()

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from langchain_memoryworth import standing, statuses
+from langchain_memoryworth import rates, standing, statuses
 from langchain_memoryworth.database import Database, Session, Statement
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
 from langchain_memoryworth.records import Namespace, Status, namespace_key
@@ -75,6 +75,7 @@ class Erasure:
     ) -> int:
         found = standing.read(session, sorted(seqs))
         self._forget_uses(session, list(found))
+        self._forget_rates(session, list(found))
         for seq, s in found.items():
             statuses.check("erase", s.status, f"number {seq}")
             session.run(_BURY, {"seq": seq, "id": tombstone(seq), "now": now, "nothing": b""})
@@ -83,6 +84,20 @@ class Erasure:
             standing.move(session, s, Status.ERASED, "erase", actor, reason, now)
             standing.changed(session, "erase", seq)
         return len(found)
+
+    def _forget_rates(self, session: Session, seqs: Sequence[int]) -> None:
+        """Take out of the base rates what only these memories put there, so that no name of theirs is left."""
+        eids = sorted({eid for (eid,) in standing.select_in(session, _EPISODES_OF, seqs)})
+        gone = set(seqs)
+        base = rates.Rates({})
+        by_episode: dict[int, list[tuple[int, rates.Place, float]]] = defaultdict(list)
+        for eid, seq, reward, *place in standing.select_in(session, _PLACES_IN, eids):
+            by_episode[eid].append((seq, rates.Place(*place), reward))
+        for eid, given in by_episode.items():
+            reward = given[0][2]
+            rest = [place for seq, place, _ in given if seq not in gone]
+            base.move(eid, ([place for _, place, _ in given], reward), (rest, reward))
+        base.save(session, purge=True)
 
     def _forget_uses(self, session: Session, seqs: Sequence[int]) -> None:
         """Put tombstones into the lists of used ids, so that credit by use still finds the same shares."""
@@ -125,6 +140,11 @@ _EPISODES_OF = "SELECT DISTINCT eid FROM exposures WHERE seq IN :values"
 _IDS_IN = (
     "SELECT x.eid, x.seq, m.id FROM exposures x JOIN memories m ON m.seq = x.seq "
     "WHERE x.eid IN :values"
+)
+_PLACES_IN = (
+    "SELECT x.eid, x.seq, p.reward, m.namespace, COALESCE(x.context, '') FROM exposures x "
+    "JOIN memories m ON m.seq = x.seq JOIN episodes p ON p.eid = x.eid "
+    "WHERE x.size > 0 AND x.eid IN :values"
 )
 _USES = "SELECT number, eid, used FROM outcomes WHERE used IS NOT NULL AND eid IN :values"
 _REWRITE_USE = Statement("UPDATE outcomes SET used = :used WHERE number = :number")

@@ -104,6 +104,8 @@ class Evidence(NamedTuple):
         size: n, the sum over episodes of min(1, k*w), in units of 2**-32.
         squared: Sum of squared weights in units of 2**-32.
         retrievals: Settled episodes in which the memory was shown.
+        surprise: Sum of size * (reward - what was to be expected of the companions and the context), in units of 2**-32;
+            see `effects`.
 
     Examples:
         >>> e = Evidence(positive=3 * UNIT, negative=1 * UNIT, size=4 * UNIT, squared=4 * UNIT, retrievals=4)
@@ -118,6 +120,7 @@ class Evidence(NamedTuple):
     size: int = 0
     squared: int = 0
     retrievals: int = 0
+    surprise: int = 0
 
     @property
     def hits_positive(self) -> float:
@@ -156,10 +159,11 @@ class Evidence(NamedTuple):
             self.size + other.size,
             self.squared + other.squared,
             self.retrievals + other.retrievals,
+            self.surprise + other.surprise,
         )
 
     def __neg__(self) -> Evidence:
-        return Evidence(-self.positive, -self.negative, -self.size, -self.squared, -self.retrievals)
+        return Evidence() - self
 
     def __sub__(self, other: Evidence) -> Evidence:
         return Evidence(
@@ -168,6 +172,7 @@ class Evidence(NamedTuple):
             self.size - other.size,
             self.squared - other.squared,
             self.retrievals - other.retrievals,
+            self.surprise - other.surprise,
         )
 
     def __repr__(self) -> str:

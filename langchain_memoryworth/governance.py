@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from langchain_memoryworth import standing, statuses
+from langchain_memoryworth.credit import Credit
 from langchain_memoryworth.database import Database, Session, Statement
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
-from langchain_memoryworth.evidence import Evidence, squared_weight
+from langchain_memoryworth.evidence import Evidence
 from langchain_memoryworth.records import Action, Namespace, Status, evidence_of, namespace_key
 
 
@@ -149,8 +150,8 @@ class Governance:
         elif epoch < s.epoch:
             session.run(_CLAMP, {"seq": s.seq, "epoch": epoch})
             base = Evidence()
-            for weight, positive, size in session.rows(_CREDITS_BEFORE, seq=s.seq, epoch=epoch):
-                base += Evidence(positive, weight - positive, size, squared_weight(weight), 1)
+            for row in session.rows(_CREDITS_BEFORE, seq=s.seq, epoch=epoch):
+                base += Credit(*row).evidence
             standing.set_baseline(session, s.seq, epoch, base)
 
     # -- reading ----------------------------------------------------------------------------------------------
@@ -246,5 +247,6 @@ _CHANGES_OF = Statement(
 )
 _CLAMP = Statement("UPDATE exposures SET epoch = :epoch WHERE seq = :seq AND epoch > :epoch")
 _CREDITS_BEFORE = Statement(
-    "SELECT weight, positive, size FROM exposures WHERE seq = :seq AND size > 0 AND epoch < :epoch"
+    "SELECT weight, positive, size, surprise FROM exposures "
+    "WHERE seq = :seq AND size > 0 AND epoch < :epoch"
 )

@@ -1,20 +1,17 @@
 """The half of the ledger that holds runs: exposures, outcomes, and the settlement that joins them.
 
-The credits of an episode are a pure function of its shown exposures, its outcomes and the credit rule. `_settle` works
-them out again whenever one of these changes, and adds the difference to the counters in the same transaction. So the
-same outcome twice changes nothing, a corrected one takes the old credit back exactly, and a late exposure is taken in.
+Whenever the exposures or the outcomes of an episode change, `settlement` works its credits out again, and the difference
+is added to the counters in the same transaction.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from operator import itemgetter
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from langchain_memoryworth import standing
-from langchain_memoryworth.credit import NO_CREDIT, Credit, Shown, equal_shares
+from langchain_memoryworth import rates, settlement, standing
 from langchain_memoryworth.database import Database, Session, Statement, retried
 from langchain_memoryworth.errors import InvalidInputError, UnknownRunError
 from langchain_memoryworth.evidence import UNIT
@@ -28,6 +25,7 @@ from langchain_memoryworth.records import (
     OutcomeKey,
     OutcomeRecord,
 )
+from langchain_memoryworth.settlement import Row, Surroundings, in_place, settle, summed
 
 
 class Exposure(NamedTuple):
@@ -46,22 +44,6 @@ class Said(NamedTuple):
     run_id: str
     key: OutcomeKey
     outcome: Outcome | None
-
-
-class _Row(NamedTuple):
-    """One exposure joined with its memory and standing."""
-
-    memory_id: str
-    added_at: float
-    rank: int
-    similarity: float | None
-    shown: int
-    used: int | None
-    at: float
-    last_at: float
-    credit: Credit
-    epoch: int | None
-    standing: standing.Standing
 
 
 class Ledger:
@@ -200,7 +182,7 @@ class Ledger:
             found: dict[int, list[tuple[Any, ...]]] = {eid: [] for eid in numbers}
             for r in standing.select_in(session, _ROWS_OF, numbers, hold=_HOLD_EVIDENCE):
                 found[r[-1]].append(r)
-            rows = {eid: _in_place(some) for eid, some in found.items()}
+            rows = {eid: in_place(some) for eid, some in found.items()}
             outcomes = self._outcomes_of(session, numbers)
             news, written = [], []
             for eid, (run_id, key, outcome) in zip(eids, said, strict=True):
@@ -233,15 +215,17 @@ class Ledger:
         eid: int,
         policy: Policy,
         now: float,
-        rows: Sequence[_Row] | None = None,
+        rows: Sequence[Row] | None = None,
         outcomes: Mapping[OutcomeKey, OutcomeRecord] | None = None,
     ) -> None:
         rows = self._rows(session, eid, hold=True) if rows is None else rows
         outcomes = self._outcomes(session, eid) if outcomes is None else outcomes
-        settled = _settled(eid, rows, outcomes, policy, now)
+        surroundings = self._surroundings(session, rows)
+        settled = settle(eid, rows, outcomes, policy, surroundings, now)
         if settled.writes:
             session.run_many(_CREDIT, settled.writes)
             standing.add(session, settled.deltas, policy, now)
+            surroundings.rates.save(session)
         session.run(_SETTLED, settled.head)
         standing.changed(session, "episode", eid)
 
@@ -249,23 +233,28 @@ class Ledger:
         self,
         session: Session,
         eids: Sequence[int],
-        rows: Mapping[int, Sequence[_Row]],
+        rows: Mapping[int, Sequence[Row]],
         outcomes: Mapping[int, Mapping[OutcomeKey, OutcomeRecord]],
         policy: Policy,
         now: float,
     ) -> None:
-        all_ = [_settled(eid, rows[eid], outcomes[eid], policy, now) for eid in eids]
+        surroundings = self._surroundings(session, [r for eid in eids for r in rows[eid]])
+        all_ = [settle(eid, rows[eid], outcomes[eid], policy, surroundings, now) for eid in eids]
         writes = [w for s in all_ for w in s.writes]
         if writes:
             session.run_many(_CREDIT, writes)
-            recent, older = _summed([d for s in all_ for d in s.deltas])
+            recent, older = summed([d for s in all_ for d in s.deltas])
             standing.add(session, recent, policy, now)
             # Credit that was given before a restore, on top of the counters as they are by now.
             stand = standing.read(session, [d.standing.seq for d in older])
             older = [d._replace(standing=stand[d.standing.seq]) for d in older]
             standing.add(session, older, policy, now)
+            surroundings.rates.save(session)
         session.run_many(_SETTLED, [s.head for s in all_])
         standing.changed_many(session, eids, "episode")
+
+    def _surroundings(self, session: Session, rows: Sequence[Row]) -> Surroundings:
+        return Surroundings(rates.read(session, {r.place for r in rows}))
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -378,9 +367,9 @@ class Ledger:
         self.open_episode(session, key, now)
         return True
 
-    def _rows(self, session: Session, eid: int, *, hold: bool = False) -> list[_Row]:
+    def _rows(self, session: Session, eid: int, *, hold: bool = False) -> list[Row]:
         """The exposures of an episode; `hold` keeps their counters as they are until the transaction ends."""
-        return _in_place(session.rows(_HOLD_ROWS if hold else _ROWS, eid=eid))
+        return in_place(session.rows(_HOLD_ROWS if hold else _ROWS, eid=eid))
 
     def _outcomes(self, session: Session, eid: int) -> dict[OutcomeKey, OutcomeRecord]:
         """The outcomes in force, the newest of each key, oldest first; withdrawn ones are left out."""
@@ -397,14 +386,6 @@ class Ledger:
         for eid, *row in standing.select_in(session, _OUTCOMES_OF, eids):
             _follow(current[eid], *row)
         return current
-
-
-def _in_place(rows: list[tuple[Any, ...]]) -> list[_Row]:
-    """Rows of `_ROWS` by rank and number of the memory."""
-    rows.sort(key=_PLACE)  # SQLite would copy all of their columns into a table for it
-    return [
-        _Row._make((*r[:8], Credit(*r[8:11]), r[11], standing.standing_of(r[12:25]))) for r in rows
-    ]
 
 
 def _follow(
@@ -436,7 +417,7 @@ def _take(
     outcomes: dict[OutcomeKey, OutcomeRecord],
     key: OutcomeKey,
     outcome: Outcome | None,
-    rows: Sequence[_Row],
+    rows: Sequence[Row],
     run_id: str,
     now: float,
 ) -> OutcomeRecord:
@@ -468,113 +449,11 @@ def _outcome_row(eid: int, outcome: OutcomeRecord, now: float) -> dict[str, Any]
     }
 
 
-class _Settled(NamedTuple):
-    """What a settlement changes: counters, credits, and the episode."""
-
-    deltas: list[standing.Delta]
-    writes: list[dict[str, Any]]
-    head: dict[str, Any]
-
-
-def _settled(
-    eid: int,
-    rows: Sequence[_Row],
-    outcomes: Mapping[OutcomeKey, OutcomeRecord],
-    policy: Policy,
-    now: float,
-) -> _Settled:
-    ranked = in_force(list(outcomes.values()), policy.sources, policy.metric)
-    reward = ranked[0].reward if ranked else None
-    used = next((o.used for o in ranked if o.used is not None), _used_in_run(rows))
-    shown = [r for r in rows if r.shown]
-    shares = _shares(shown, reward, used, policy)
-    given = {r.standing.seq: c for r, c in zip(shown, shares, strict=True)}
-    head = {"eid": eid, "reward": reward, "now": now if ranked else None}
-    settled = _Settled([], [], head)
-    for row in rows:
-        new = given.get(row.standing.seq, NO_CREDIT)
-        if new == row.credit:
-            continue
-        epoch = row.standing.epoch if row.epoch is None else row.epoch
-        change = new.evidence
-        if row.credit != NO_CREDIT:
-            change -= row.credit.evidence
-        settled.deltas.append(standing.Delta(row.standing, change, epoch))
-        settled.writes.append(
-            {
-                "eid": eid,
-                "seq": row.standing.seq,
-                "weight": new.weight,
-                "positive": new.positive,
-                "size": new.size,
-                "epoch": epoch,
-            }
-        )
-    return settled
-
-
-def _shares(
-    shown: Sequence[_Row], reward: float | None, used: tuple[str, ...] | None, policy: Policy
-) -> Sequence[Credit]:
-    if reward is None or not shown:
-        return [NO_CREDIT] * len(shown)
-    if used is None and policy.shares_equally:
-        return equal_shares(len(shown), reward, policy.w_min)
-    newest = max(r.last_at for r in shown)
-    return policy.settle([_shown(r, newest) for r in shown], reward, used)
-
-
-def _summed(
-    deltas: Sequence[standing.Delta],
-) -> tuple[list[standing.Delta], list[standing.Delta]]:
-    """One delta for each memory, first of the credit given since its last restore, then of older credit."""
-    rounds: tuple[dict[int, standing.Delta], ...] = ({}, {})
-    for d in deltas:
-        round_ = rounds[d.epoch < d.standing.epoch]
-        known = round_.get(d.standing.seq)
-        round_[d.standing.seq] = (
-            d if known is None else known._replace(evidence=known.evidence + d.evidence)
-        )
-    return list(rounds[0].values()), list(rounds[1].values())
-
-
-def in_force(
-    outcomes: Sequence[OutcomeRecord], sources: Sequence[str], metric: str = ""
-) -> list[OutcomeRecord]:
-    """Order the outcomes of one episode by whose word counts; the first decides.
-
-    Sources that are listed come in that order, others after them; of one source, and among the others, the newest
-    comes first. So two sources never double the evidence of one episode. Outcomes of another metric have no say.
-
-    Args:
-        outcomes: Oldest first.
-        sources: `Policy.sources`.
-        metric: `Policy.metric`.
-    """
-    place = {s: i for i, s in enumerate(sources)}
-    newest_first = [
-        o for o in reversed(outcomes) if o.reward is not None and o.metric in ("", metric)
-    ]
-    return sorted(newest_first, key=lambda o: place.get(o.source, len(place)))
-
-
 def _as_outcome(record: OutcomeRecord) -> Outcome | None:
     return None if record.reward is None else Outcome(record.reward, record.used)
 
 
-def _shown(row: _Row, newest: float) -> Shown:
-    age = timedelta(seconds=max(0.0, row.at - row.added_at))
-    lag = timedelta(seconds=newest - row.last_at)
-    return Shown(row.memory_id, row.rank, row.similarity, age, lag)
-
-
-def _used_in_run(rows: Sequence[_Row]) -> tuple[str, ...] | None:
-    if all(r.used is None for r in rows):
-        return None
-    return tuple(r.memory_id for r in rows if r.used)
-
-
-def _check_used(used: set[str], rows: Sequence[_Row], run_id: str) -> None:
+def _check_used(used: set[str], rows: Sequence[Row], run_id: str) -> None:
     unknown = used - {r.memory_id for r in rows}
     if unknown:
         raise InvalidInputError(
@@ -629,13 +508,9 @@ _OUTCOME = Statement(
     "VALUES (:eid, :source, :source_id, :metric, :reward, :used, :at)"
 )
 _ROWS = Statement(
-    "SELECT m.id, m.added_at, x.rank, x.similarity, x.shown, x.used, x.at, "
-    "COALESCE(x.last_at, x.at), "
-    f"x.weight, x.positive, x.size, x.epoch, {standing.STANDING_COLUMNS} FROM exposures x "
-    "JOIN memories m ON m.seq = x.seq JOIN evidence e ON e.seq = x.seq "
-    "WHERE x.eid = :eid"
+    f"SELECT {settlement.COLUMNS} FROM exposures x JOIN episodes p ON p.eid = x.eid "
+    "JOIN memories m ON m.seq = x.seq JOIN evidence e ON e.seq = x.seq WHERE x.eid = :eid"
 )
-_PLACE = itemgetter(2, 12)
 # The evidence is locked in the order of its numbers, or two settlements could block each other.
 _HOLD_EVIDENCE = "ORDER BY x.seq FOR UPDATE OF e"
 _HOLD_ROWS = Statement(_ROWS.sql, postgresql=f"{_ROWS.sql} {_HOLD_EVIDENCE}")
@@ -666,7 +541,8 @@ _RUN_IDS = Statement(
     "ORDER BY eid"
 )
 _CREDIT = Statement(
-    "UPDATE exposures SET weight = :weight, positive = :positive, size = :size, epoch = :epoch "
+    "UPDATE exposures SET weight = :weight, positive = :positive, size = :size, "
+    "surprise = :surprise, expected = :expected, epoch = :epoch "
     "WHERE eid = :eid AND seq = :seq"
 )
 _SETTLED = Statement("UPDATE episodes SET reward = :reward, settled_at = :now WHERE eid = :eid")

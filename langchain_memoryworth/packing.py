@@ -52,7 +52,7 @@ def _memory_line(r: Sequence[Any]) -> MemoryLine:
         retired_at=r[9],
         status=Status(r[10]),
         epoch=r[11],
-        evidence=_counters(Evidence(*r[12:17])),
+        evidence=_counters(Evidence(*r[12:18])),
     )
 
 
@@ -114,14 +114,14 @@ _SETTINGS = Statement("SELECT key, value FROM meta WHERE key IN ('embedding', 'd
 _MEMORIES = Statement(
     "SELECT m.seq, m.namespace, m.id, m.text, m.metadata, m.vector, m.added_at, m.written_at, "
     "m.expires_at, m.retired_at, e.status, e.epoch, e.positive, e.negative, e.size, e.squared, "
-    "e.retrievals FROM memories m JOIN evidence e ON e.seq = m.seq ORDER BY m.seq"
+    "e.retrievals, e.surprise FROM memories m JOIN evidence e ON e.seq = m.seq ORDER BY m.seq"
 )
 _EPISODES = Statement(
     "SELECT eid, id, thread_id, started_at, settled_at, reward FROM episodes ORDER BY eid"
 )
 _EXPOSURES = Statement(
     "SELECT eid, seq, rank, similarity, context, arm, propensity, shown, used, at, last_at, weight, "
-    "positive, size, epoch FROM exposures ORDER BY eid, seq"
+    "positive, size, surprise, expected, epoch FROM exposures ORDER BY eid, seq"
 )
 _OUTCOMES = Statement(
     "SELECT eid, source, source_id, metric, reward, used, at FROM outcomes ORDER BY number"

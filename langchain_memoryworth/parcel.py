@@ -57,10 +57,11 @@ class Counters(_Record):
     size: Int
     squared: Int
     retrievals: Count
+    surprise: Int
 
     def evidence(self) -> Evidence:
         """The same as a value."""
-        return Evidence(self.positive, self.negative, self.size, self.squared, self.retrievals)
+        return Evidence(**self.model_dump())
 
 
 class MemoryLine(_Record):
@@ -109,11 +110,13 @@ class ExposureLine(_Record):
     weight: Share
     positive: Share
     size: Share
+    surprise: Int
+    expected: Reward | None
     epoch: Count | None
 
     def credit(self) -> Credit:
         """The same as a value."""
-        return Credit(self.weight, self.positive, self.size)
+        return Credit(self.weight, self.positive, self.size, self.surprise)
 
 
 class OutcomeLine(_Record):

@@ -30,6 +30,10 @@ _Text = Text().with_variant(Text(collation="C"), "postgresql")
 _Key = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER PRIMARY KEY is SQLite's rowid
 
 
+COUNTERS = ("positive", "negative", "size", "squared", "retrievals", "surprise")
+"""The columns of `evidence.Evidence`, in its order."""
+
+
 def _counter(name: str) -> Column[int]:
     return Column(name, BigInteger, nullable=False, server_default=text("0"))
 
@@ -78,9 +82,9 @@ evidence = Table(
     Column("seq", _Key, primary_key=True, autoincrement=False),
     Column("status", _Text, nullable=False, server_default=text("'active'")),
     Column("epoch", Integer, nullable=False, server_default=text("0")),
-    *(_counter(n) for n in ("positive", "negative", "size", "squared", "retrievals")),
+    *(_counter(n) for n in COUNTERS),
     # What stood at the last restore: only what came after it can suppress again.
-    *(_counter(f"base_{n}") for n in ("positive", "negative", "size", "squared", "retrievals")),
+    *(_counter(f"base_{n}") for n in COUNTERS),
     # Probability with which it is left out of prompts, while it is in a trial.
     Column("hold_out", Double),
     Index(
@@ -139,7 +143,9 @@ exposures = Table(
     Column("at", Double, nullable=False),
     # When it was shown last, if more than once; credit may be discounted by it, see Policy.credit_half_life.
     Column("last_at", Double),
-    *(_counter(n) for n in ("weight", "positive", "size")),
+    *(_counter(n) for n in ("weight", "positive", "size", "surprise")),
+    # The success that was to be expected without the memory when the credit was first given; NULL while it never was.
+    Column("expected", Double),
     # The restore count of the memory when the credit was first given; NULL while it never was.
     Column("epoch", Integer),
     Index(
@@ -148,6 +154,17 @@ exposures = Table(
         sqlite_where=text("propensity < 1"),
         postgresql_where=text("propensity < 1"),
     ),
+    sqlite_with_rowid=False,
+)
+
+# Settled episodes by namespace and context, spread over a few rows each, and the sum of their rewards.
+rates = Table(
+    "rates",
+    metadata,
+    Column("namespace", _Text, primary_key=True),
+    Column("context", _Text, primary_key=True),
+    Column("shard", SmallInteger, primary_key=True, autoincrement=False),
+    *(_counter(n) for n in ("episodes", "reward")),
     sqlite_with_rowid=False,
 )
 

@@ -15,14 +15,13 @@ from langchain_memoryworth.database import Session, Statement
 from langchain_memoryworth.evidence import Evidence
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Status
+from langchain_memoryworth.schema import COUNTERS
 
 ChangeKind = Literal["memories", "episode", "policy", "erase", "trial"]
 PolicyOf = Callable[[Session], Policy]
 """The policy in force, asked inside the transaction that judges by it: another process may just have set another."""
 CHUNK = 500
 """Values in one IN list; SQLite once allowed no more than 999 parameters."""
-
-_COUNTERS = ("positive", "negative", "size", "squared", "retrievals")
 
 
 class Standing(NamedTuple):
@@ -85,11 +84,11 @@ def select_in(
 
 def standing_of(row: Sequence[Any]) -> Standing:
     """Read the columns of `STANDING_COLUMNS`."""
-    return Standing(row[0], _STATUS[row[1]], row[2], Evidence(*row[3:8]), Evidence(*row[8:13]))
+    return Standing(row[0], _STATUS[row[1]], row[2], Evidence(*row[3:9]), Evidence(*row[9:15]))
 
 
 STANDING_COLUMNS = "e.seq, e.status, e.epoch, " + ", ".join(
-    f"e.{prefix}{name}" for prefix in ("", "base_") for name in _COUNTERS
+    f"e.{prefix}{name}" for prefix in ("", "base_") for name in COUNTERS
 )
 
 
@@ -237,11 +236,12 @@ def _addends(seq: int, evidence: Evidence) -> Mapping[str, int]:
         "size": evidence.size,
         "squared": evidence.squared,
         "retrievals": evidence.retrievals,
+        "surprise": evidence.surprise,
     }
 
 
 def _sum(prefix: str) -> Statement:
-    columns = ", ".join(f"{prefix}{n} = {prefix}{n} + :{n}" for n in _COUNTERS)
+    columns = ", ".join(f"{prefix}{n} = {prefix}{n} + :{n}" for n in COUNTERS)
     return Statement(f"UPDATE evidence SET {columns} WHERE seq = :seq")
 
 
@@ -251,12 +251,12 @@ _ADD_TO_BASELINE = _sum("base_")
 _SET_STATUS = Statement("UPDATE evidence SET status = :status WHERE seq = :seq")
 _REBASE = Statement(
     "UPDATE evidence SET epoch = epoch + 1, "
-    + ", ".join(f"base_{n} = {n}" for n in _COUNTERS)
+    + ", ".join(f"base_{n} = {n}" for n in COUNTERS)
     + " WHERE seq = :seq"
 )
 _SET_BASELINE = Statement(
     "UPDATE evidence SET epoch = :epoch, "
-    + ", ".join(f"base_{n} = :{n}" for n in _COUNTERS)
+    + ", ".join(f"base_{n} = :{n}" for n in COUNTERS)
     + " WHERE seq = :seq"
 )
 _NOTE = Statement(

@@ -14,12 +14,13 @@ from langchain_memoryworth.erasure import Erasure
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
 from langchain_memoryworth.explanations import Explanation, RunExplanation, explain, explain_part
 from langchain_memoryworth.governance import Governance
-from langchain_memoryworth.ledger import Ledger, in_force
+from langchain_memoryworth.ledger import Ledger
 from langchain_memoryworth.memories import Memories
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.proposals import Proposal
 from langchain_memoryworth.records import Action, Erased, Memory, MemoryLift, Namespace, WorthPoint
 from langchain_memoryworth.review import NEAR, Facts, review
+from langchain_memoryworth.settlement import in_force
 from langchain_memoryworth.trials import Trials
 
 Verify = Callable[[Memory], bool | None]

@@ -30,6 +30,7 @@ TABLES = (
     "aliases",
     "exposures",
     "outcomes",
+    "rates",
     "actions",
     "changes",
 )
@@ -198,8 +199,52 @@ def _addend(weight: int, positive: int, size: int) -> tuple[int, ...]:
 def assert_exact(store: MemoryWorthStore) -> None:
     """Every counter and every baseline is the sum of the credits, to the last bit."""
     assert counters(store) == fold_of_credits(store)
+    assert_surprises(store)
+    assert rates(store) == fold_of_rates(store)
     per_episode = query(store, "SELECT eid, SUM(weight) FROM exposures WHERE size > 0 GROUP BY eid")
     assert all(total == 2**32 for _, total in per_episode)
+
+
+def assert_surprises(store: MemoryWorthStore) -> None:
+    """Every surprise is what the reward was above the expectation that was written down, and they add up."""
+    totals = {seq: [0, 0] for (seq,) in query(store, "SELECT seq FROM evidence")}
+    for seq, size, surprise, expected, reward, given, epoch in query(
+        store,
+        "SELECT x.seq, x.size, x.surprise, x.expected, p.reward, x.epoch, e.epoch "
+        "FROM exposures x JOIN episodes p ON p.eid = x.eid JOIN evidence e ON e.seq = x.seq",
+    ):
+        if not size:
+            assert (surprise, expected) == (0, None)
+            continue
+        assert 0 <= expected <= 1
+        assert surprise == round(size * (reward - expected))
+        totals[seq][0] += surprise
+        totals[seq][1] += surprise if given < epoch else 0
+    stored = query(store, "SELECT seq, surprise, base_surprise FROM evidence")
+    assert {seq: [s, base] for seq, s, base in stored} == totals
+
+
+def rates(store: MemoryWorthStore) -> dict[tuple[str, str], tuple[int, int]]:
+    """Settled episodes and sums of rewards by namespace and context, as stored."""
+    rows = query(
+        store,
+        "SELECT namespace, context, SUM(episodes), SUM(reward) FROM rates GROUP BY namespace, context",
+    )
+    return {(ns, c): (int(n), int(r)) for ns, c, n, r in rows if n or r}
+
+
+def fold_of_rates(store: MemoryWorthStore) -> dict[tuple[str, str], tuple[int, int]]:
+    """The same from the episodes."""
+    places = defaultdict(dict)
+    for eid, namespace, context, reward in query(
+        store,
+        "SELECT x.eid, m.namespace, COALESCE(x.context, ''), p.reward FROM exposures x "
+        "JOIN memories m ON m.seq = x.seq JOIN episodes p ON p.eid = x.eid "
+        "WHERE x.size > 0 AND m.namespace <> ''",
+    ):
+        places[namespace, context][eid] = reward
+        places[namespace, ""][eid] = reward
+    return {p: (len(e), sum(round(r * 2**32) for r in e.values())) for p, e in places.items()}
 
 
 def live(store: MemoryWorthStore, namespace: str = "[]") -> list[Row]:
