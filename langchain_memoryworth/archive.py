@@ -105,6 +105,14 @@ class Archive:
             eid = self._write_episode(session, episode, plan, known)
             places = [plan.place(x) for x in episode.exposures if x.size]
             base_rates.move(eid, ((), None), (places, episode.reward))
+            standing.add_to_strata(
+                session,
+                [
+                    (plan.number[x.memory], x.context, x.credit().evidence)
+                    for x in episode.exposures
+                    if x.size and x.context
+                ],
+            )
         base_rates.save(session)
         deltas = [
             standing.Delta(known[seq], totals[n], known[seq].epoch)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
@@ -50,7 +51,7 @@ from langchain_memoryworth.records import (
 )
 from langchain_memoryworth.replica import Replica
 from langchain_memoryworth.roots import Pause, Root
-from langchain_memoryworth.runs import RunEntry, Runs
+from langchain_memoryworth.runs import RunEntry, Runs, in_context
 from langchain_memoryworth.settings import Settings, check_dimension
 from langchain_memoryworth.steward import Steward
 from langchain_memoryworth.trials import Trials
@@ -265,6 +266,7 @@ class Governor:
         namespace: Namespace | None = None,
         run_id: UUID | None = None,
         metadata: Mapping[str, Any] | None = None,
+        context: str | None = None,
         track: bool = True,
         **options: Any,
     ) -> list[Hit]:
@@ -275,7 +277,8 @@ class Governor:
             k: At least 1.
             namespace: None means the store's own.
             run_id: The run that asks, as its callbacks name it; None means the one this code is called in.
-            metadata: Of that run; `episode_id` in it names the episode.
+            metadata: Of that run; `episode_id` in it names the episode, `memory_context` the kind of task.
+            context: The kind of task, if the metadata are not to say it.
             track: False for looking without showing: nothing is written down and nothing explored.
             **options: As in `recall.Query`: rank, filter, min_similarity, diversity, fetch_k.
 
@@ -285,6 +288,8 @@ class Governor:
         self._refresh()
         entry = self.runs.asking(run_id) if track else None
         episode = self.runs.episode(run_id, metadata) if track else None
+        if episode is not None and context is not None:
+            episode = replace(episode, context=context)
         query = self._query(vector, k, None if episode is None else episode.id, options)
         chosen = self._select(self._in(namespace), query)
         texts = self._deliver(chosen, episode, entry, run_id)
@@ -421,6 +426,8 @@ class Governor:
             if not found:
                 return
             exposures = [Exposure(seq, ranked[id_], None) for id_, seq in found.items()]
+            if root is not None:
+                episode = in_context(episode, root.metadata)
             self._expose(session, episode, exposures, root)
         if root is not None:
             root.expose(found)

@@ -80,6 +80,7 @@ class Ledger:
                     "rank": e.rank,
                     "similarity": e.similarity,
                     "arm": e.arm.value,
+                    "context": episode.context or None,
                     "propensity": e.propensity,
                     "shown": int(e.arm is not Arm.HELD_OUT),
                     "at": now,
@@ -225,6 +226,7 @@ class Ledger:
         if settled.writes:
             session.run_many(_CREDIT, settled.writes)
             standing.add(session, settled.deltas, policy, now)
+            standing.add_to_strata(session, settled.strata)
             surroundings.rates.save(session)
         session.run(_SETTLED, settled.head)
         standing.changed(session, "episode", eid)
@@ -249,6 +251,7 @@ class Ledger:
             stand = standing.read(session, [d.standing.seq for d in older])
             older = [d._replace(standing=stand[d.standing.seq]) for d in older]
             standing.add(session, older, policy, now)
+            standing.add_to_strata(session, [row for s in all_ for row in s.strata])
             surroundings.rates.save(session)
         session.run_many(_SETTLED, [s.head for s in all_])
         standing.changed_many(session, eids, "episode")
@@ -490,8 +493,8 @@ _ALIAS = Statement(
     "ON CONFLICT (alias) DO UPDATE SET eid = excluded.eid"
 )
 _EXPOSE = Statement(
-    "INSERT INTO exposures (eid, seq, rank, similarity, arm, propensity, shown, at) "
-    "VALUES (:eid, :seq, :rank, :similarity, :arm, :propensity, :shown, :at) "
+    "INSERT INTO exposures (eid, seq, rank, similarity, context, arm, propensity, shown, at) "
+    "VALUES (:eid, :seq, :rank, :similarity, :context, :arm, :propensity, :shown, :at) "
     "ON CONFLICT (eid, seq) DO UPDATE SET last_at = excluded.at, "
     "shown = CASE WHEN excluded.shown = 1 THEN 1 ELSE exposures.shown END, "
     "similarity = CASE WHEN excluded.similarity > exposures.similarity "

@@ -95,16 +95,21 @@ class GovernedMemories(Oversight):
 
     @contextmanager
     def episode(
-        self, episode_id: str | None = None, *, thread_id: str | None = None
+        self,
+        episode_id: str | None = None,
+        *,
+        thread_id: str | None = None,
+        context: str = "",
     ) -> Iterator[Episode]:
         """Make everything retrieved inside one episode, where no single run holds it together.
 
         Args:
             episode_id: None means a new one.
             thread_id: The conversation that it belongs to.
+            context: The kind of task, such as a topic, if that is known.
         """
         episode = Episode(self, str(episode_id or uuid4()))
-        with ambient_episode(EpisodeKey(episode.id, thread_id=thread_id)):
+        with ambient_episode(EpisodeKey(episode.id, thread_id=thread_id, context=context)):
             yield episode
 
     def record_outcome(

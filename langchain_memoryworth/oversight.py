@@ -13,6 +13,7 @@ from langchain_memoryworth.namespaces import checked, resolved
 from langchain_memoryworth.proposals import Proposal
 from langchain_memoryworth.records import (
     Action,
+    ContextWorth,
     Erased,
     Imported,
     MemoryLift,
@@ -190,6 +191,30 @@ class Oversight:
         return self.governor.steward.lifts(self._place(namespace), ids, level)
 
     alift = awaitable(lift)
+
+    # -- contexts ---------------------------------------------------------------------------------------------
+
+    def by_context(
+        self, memory_id: str, *, namespace: Sequence[str] | str | None = None
+    ) -> tuple[ContextWorth, ...]:
+        """The worth of a memory over all its episodes, and then in each context, with the base rate of each.
+
+        A context is what `memory_context` in the run's metadata says, the retriever's `context`, or `episode(context=...)`.
+
+        Raises:
+            MemoryNotFoundError: If there is none by that id.
+        """
+        return self.governor.steward.by_context(self._place(namespace), memory_id)
+
+    aby_context = awaitable(by_context)
+
+    def base_rate(
+        self, context: str = "", *, namespace: Sequence[str] | str | None = None
+    ) -> float:
+        """Share of success of the episodes of a namespace, or of one context of it; 0.5 while there are none."""
+        return self.governor.steward.base_rate(self._place(namespace), context)
+
+    abase_rate = awaitable(base_rate)
 
     # -- erasure ----------------------------------------------------------------------------------------------
 

@@ -57,11 +57,13 @@ class EpisodeKey:
         id: Its id; the root run's unless the user gave one.
         aliases: Other ids by which `record_outcome` finds it.
         thread_id: The conversation that it belongs to.
+        context: What kind of task asks now, such as a topic; empty if that is not known. Kept with what is retrieved.
     """
 
     id: str
     aliases: tuple[str, ...] = ()
     thread_id: str | None = None
+    context: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +269,36 @@ class WorthPoint(NamedTuple):
 def evidence_of(document: str | None) -> Evidence:
     """Counters as the record of actions has them; none if there are none."""
     return Evidence() if document is None else Evidence(**json.loads(document))
+
+
+class ContextWorth(NamedTuple):
+    """The worth of a memory in one context, MW(m|c) (the paper's section 6).
+
+    Attributes:
+        context: The kind of task; empty for all of them together.
+        evidence: The counters of the episodes in it.
+        base_rate: Share of success of the context's episodes, whatever they showed, shrunk to that of the namespace.
+    """
+
+    context: str
+    evidence: Evidence
+    base_rate: float
+
+    @property
+    def worth(self) -> float:
+        """Memory Worth in the context, in [0, 1]."""
+        return self.evidence.worth
+
+    @property
+    def advantage(self) -> float:
+        """Worth above the base rate, in [-1, 1]: what hard and easy contexts have in common is taken out."""
+        return self.evidence.worth - self.base_rate
+
+    def __str__(self) -> str:
+        return (
+            f"{self.context or 'all'}: worth {self.worth:.2f}, base rate {self.base_rate:.2f}, "
+            f"{self.evidence.effective_size:g} retrievals"
+        )
 
 
 @dataclass(frozen=True, slots=True)

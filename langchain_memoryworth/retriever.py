@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Annotated, Any, Literal
 
@@ -32,6 +32,7 @@ _OF_A_CALL = (
     "score_threshold",
     "lambda_mult",
     "fetch_k",
+    "context",
 )
 
 # Retrievers are never given `configurable`, but a namespace may be filled in from it.
@@ -68,6 +69,10 @@ class MemoryWorthRetriever(BaseRetriever):
     fetch_k: int = Field(default=20, ge=1)
     """For `mmr`: how many candidates to choose from."""
 
+    context: str | Callable[[str], str | None] | None = None
+    """The kind of task, or a function that tells it from the query; None means what `memory_context` in the run's metadata
+    says. Worth is also kept by context, see `by_context`, so it must be known before the outcome."""
+
     @model_validator(mode="after")
     def _threshold_given(self) -> MemoryWorthRetriever:
         if self.search_type == "similarity_score_threshold" and self.score_threshold is None:
@@ -97,15 +102,18 @@ class MemoryWorthRetriever(BaseRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
-        return documents(self.store.recall(query, **self._options(run_manager, kwargs)))
+        return documents(self.store.recall(query, **self._options(query, run_manager, kwargs)))
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
-        return documents(await self.store.arecall(query, **self._options(run_manager, kwargs)))
+        return documents(
+            await self.store.arecall(query, **self._options(query, run_manager, kwargs))
+        )
 
     def _options(
         self,
+        query: str,
         run_manager: CallbackManagerForRetrieverRun | AsyncCallbackManagerForRetrieverRun,
         kwargs: Mapping[str, Any],
     ) -> dict[str, Any]:
@@ -118,6 +126,11 @@ class MemoryWorthRetriever(BaseRetriever):
             "run_id": run_manager.run_id,
             "metadata": metadata,
         }
+        if callable(asked.context):
+            with self.store.losses.guard("the context of a query"):
+                options["context"] = asked.context(query)
+        else:
+            options["context"] = asked.context
         if asked.namespace is not None:
             options["namespace"] = resolved(checked(asked.namespace), metadata)
         if asked.search_type == "mmr":

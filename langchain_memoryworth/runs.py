@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -22,6 +22,9 @@ from langchain_memoryworth.roots import Root
 
 EPISODE_KEY = "episode_id"
 """Key in a run's metadata that names the episode it belongs to."""
+
+CONTEXT_KEY = "memory_context"
+"""Key in a run's metadata that names the kind of task that what it retrieves is for."""
 
 MAX_RUNS = 32_768
 """Runs remembered at once, those idle for longest are forgotten first; about 0.9 kB each."""
@@ -192,17 +195,24 @@ class Runs:
     ) -> EpisodeKey | None:
         """The episode that a retrieval belongs to.
 
-        In this order: named in the run's metadata, opened by `episode()` around the call, the root of the run.
+        In this order: named in the run's metadata, opened by `episode()` around the call, the root of the run. Its context
+        is what the metadata say, of the run or else of its root.
         """
         root = self.root(run_id)
+        found = self._episode(root, metadata or {})
+        if found is None or root is None:
+            return found if found is None else in_context(found, metadata or {})
+        return in_context(found, {**root.metadata, **(metadata or {})})
+
+    def _episode(self, root: Root | None, metadata: Mapping[str, Any]) -> EpisodeKey | None:
         # Not if the run has an episode of its own already: its feedback belongs there.
         aliases = () if root is None or root.written else (str(root.run_id),)
-        named = (metadata or {}).get(EPISODE_KEY)
+        named = metadata.get(EPISODE_KEY)
         if named is not None:
             return EpisodeKey(str(named), aliases)
         ambient = _ambient.get()
         if ambient is not None:
-            return EpisodeKey(ambient.id, ambient.aliases + aliases, ambient.thread_id)
+            return replace(ambient, aliases=ambient.aliases + aliases)
         return None if root is None else root.episode
 
     def searched(self, entry: RunEntry, run_id: UUID | None, ids: Sequence[str]) -> None:
@@ -250,6 +260,12 @@ def ambient_episode(episode: EpisodeKey) -> Iterator[None]:
         yield
     finally:
         _ambient.reset(token)
+
+
+def in_context(episode: EpisodeKey, metadata: Mapping[str, Any]) -> EpisodeKey:
+    """An episode with the context that a run's metadata name, if they do."""
+    context = metadata.get(CONTEXT_KEY)
+    return episode if context is None else replace(episode, context=str(context))
 
 
 def _calling() -> UUID | None:

@@ -157,6 +157,16 @@ exposures = Table(
     sqlite_with_rowid=False,
 )
 
+# The part of a memory's evidence that comes from one context; what has none is only in `evidence`.
+strata = Table(
+    "strata",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("context", _Text, primary_key=True),
+    *(_counter(n) for n in COUNTERS),
+    sqlite_with_rowid=False,
+)
+
 # Settled episodes by namespace and context, spread over a few rows each, and the sum of their rewards.
 rates = Table(
     "rates",

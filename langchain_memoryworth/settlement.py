@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from langchain_memoryworth import standing
 from langchain_memoryworth.credit import NO_CREDIT, Credit, Shown, equal_shares
 from langchain_memoryworth.effects import effect, expected, surprise
-from langchain_memoryworth.evidence import UNIT
+from langchain_memoryworth.evidence import UNIT, Evidence
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.rates import Place, Rates
 from langchain_memoryworth.records import OutcomeKey, OutcomeRecord
@@ -67,9 +67,10 @@ def in_place(rows: list[tuple[Any, ...]]) -> list[Row]:
 
 
 class Settled(NamedTuple):
-    """What a settlement changes: counters, credits, and the episode."""
+    """What a settlement changes: counters, also those of contexts, credits, and the episode."""
 
     deltas: list[standing.Delta]
+    strata: list[tuple[int, str, Evidence]]
     writes: list[dict[str, Any]]
     head: dict[str, Any]
 
@@ -140,7 +141,7 @@ def settle(
     shares = _shares(shown, reward, used, policy)
     given |= {r.standing.seq: c for r, c in zip(shown, shares, strict=True)}
     expectations = surroundings.expectations(rows, given)
-    settled = Settled([], [], {"eid": eid, "reward": reward, "now": now if ranked else None})
+    settled = Settled([], [], [], {"eid": eid, "reward": reward, "now": now if ranked else None})
     for row in rows:
         seq = row.standing.seq
         new, expectation = given[seq], expectations.get(seq)
@@ -155,6 +156,8 @@ def settle(
         if row.credit != NO_CREDIT:
             change -= row.credit.evidence
         settled.deltas.append(standing.Delta(row.standing, change, epoch))
+        if row.place.context:
+            settled.strata.append((seq, row.place.context, change))
         written = {"eid": eid, "seq": seq, "expected": expectation, "epoch": epoch}
         settled.writes.append(written | new._asdict())
     surroundings.learn(eid, settled, rows, given)

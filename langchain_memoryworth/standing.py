@@ -6,7 +6,7 @@ Part of the ledger, below both of its halves: `memories` starts a standing, `led
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -116,6 +116,18 @@ def add(session: Session, deltas: Sequence[Delta], policy: Policy, now: float) -
         else:
             recent = before.recent if epoch < before.epoch else before.recent + change
         follow(session, before, recent, after, policy, now)
+
+
+def add_to_strata(session: Session, strata: Iterable[tuple[int, str, Evidence]]) -> None:
+    """Add to the counters of memories in their contexts; the rows of their evidence are held."""
+    rows = [{**_addends(seq, change), "context": context} for seq, context, change in strata]
+    if rows:
+        session.run_many(_ADD_TO_STRATUM, rows)
+
+
+def by_context(session: Session, seq: int) -> dict[str, Evidence]:
+    """The evidence of a memory in each context that it was shown in."""
+    return {row[0]: Evidence(*row[1:]) for row in session.rows(_STRATA, seq=seq)}
 
 
 def follow(
@@ -248,6 +260,15 @@ def _sum(prefix: str) -> Statement:
 _STATUS = {s.value: s for s in Status}
 _ADD = _sum("")
 _ADD_TO_BASELINE = _sum("base_")
+_ADD_TO_STRATUM = Statement(
+    f"INSERT INTO strata (seq, context, {', '.join(COUNTERS)}) "
+    f"VALUES (:seq, :context, {', '.join(f':{n}' for n in COUNTERS)}) "
+    "ON CONFLICT (seq, context) DO UPDATE SET "
+    + ", ".join(f"{n} = strata.{n} + excluded.{n}" for n in COUNTERS)
+)
+_STRATA = Statement(
+    f"SELECT context, {', '.join(COUNTERS)} FROM strata WHERE seq = :seq AND size > 0 ORDER BY context"
+)
 _SET_STATUS = Statement("UPDATE evidence SET status = :status WHERE seq = :seq")
 _REBASE = Statement(
     "UPDATE evidence SET epoch = epoch + 1, "

@@ -31,6 +31,7 @@ TABLES = (
     "exposures",
     "outcomes",
     "rates",
+    "strata",
     "actions",
     "changes",
 )
@@ -201,6 +202,7 @@ def assert_exact(store: MemoryWorthStore) -> None:
     assert counters(store) == fold_of_credits(store)
     assert_surprises(store)
     assert rates(store) == fold_of_rates(store)
+    assert strata(store) == fold_of_strata(store)
     per_episode = query(store, "SELECT eid, SUM(weight) FROM exposures WHERE size > 0 GROUP BY eid")
     assert all(total == 2**32 for _, total in per_episode)
 
@@ -245,6 +247,26 @@ def fold_of_rates(store: MemoryWorthStore) -> dict[tuple[str, str], tuple[int, i
         places[namespace, context][eid] = reward
         places[namespace, ""][eid] = reward
     return {p: (len(e), sum(round(r * 2**32) for r in e.values())) for p, e in places.items()}
+
+
+def strata(store: MemoryWorthStore) -> dict[tuple[int, str], tuple[int, ...]]:
+    """The counters of memories in their contexts, as stored."""
+    names = ", ".join([*COUNTERS, "surprise"])
+    rows = query(store, f"SELECT seq, context, {names} FROM strata")
+    return {(seq, context): tuple(r) for seq, context, *r in rows if any(r)}
+
+
+def fold_of_strata(store: MemoryWorthStore) -> dict[tuple[int, str], tuple[int, ...]]:
+    """The same from the exposures."""
+    totals: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0] * 6)
+    for seq, context, weight, positive, size, surprise in query(
+        store,
+        "SELECT seq, context, weight, positive, size, surprise FROM exposures "
+        "WHERE size > 0 AND context <> ''",
+    ):
+        for i, value in enumerate((*_addend(weight, positive, size), surprise)):
+            totals[seq, context][i] += value
+    return {place: tuple(t) for place, t in totals.items()}
 
 
 def live(store: MemoryWorthStore, namespace: str = "[]") -> list[Row]:
