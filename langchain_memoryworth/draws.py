@@ -22,7 +22,7 @@ def explores(seed: int, episode_id: str, rate: float) -> bool:
 
     Examples:
         >>> sum(explores(0, f"run-{i}", 0.1) for i in range(1000))
-        98
+        107
     """
     return bool(rate) and uniform(seed, episode_id) < rate
 
@@ -38,6 +38,6 @@ def holds_out(seed: int, episode_id: str, memory: object, rate: float) -> bool:
 
     Examples:
         >>> sum(holds_out(0, f"run-{i}", 7, 0.5) for i in range(1000))
-        516
+        463
     """
     return bool(rate) and uniform(seed, episode_id, memory) < rate

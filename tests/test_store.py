@@ -98,7 +98,7 @@ def test_a_changed_text_starts_fresh_and_the_old_one_finds_its_evidence(
     store.add_texts(["version a"], ids=["m"])
     settle(store, [True, True, False], "m")
     of_a = store.evidence("m")
-    assert of_a == Evidence(2 * UNIT, UNIT, 3 * UNIT, 3 * UNIT, 3)
+    assert of_a._replace(surprise=0) == Evidence(2 * UNIT, UNIT, 3 * UNIT, 3 * UNIT, 3)
     store.add_texts(["version b"], ids=["m"])
     assert store.evidence("m") == Evidence()
     assert [d.page_content for d in store.get_by_ids(["m"])] == ["version b"]
@@ -167,7 +167,7 @@ def test_a_pending_outcome_settles_on_the_version_that_was_shown(store: MemoryWo
     store.record_outcome("run", False)
     assert store.evidence("m") == Evidence()
     store.add_texts(["version a"], ids=["m"])
-    assert store.evidence("m") == Evidence(0, UNIT, UNIT, UNIT, 1)
+    assert store.evidence("m") == Evidence(0, UNIT, UNIT, UNIT, 1, -UNIT // 2)
 
 
 def test_a_pending_outcome_settles_on_a_deleted_memory(store: MemoryWorthStore) -> None:
@@ -698,7 +698,7 @@ def test_hidden_memories_are_not_credited(pair: MemoryWorthStore) -> None:
     assert pair.governor.hide("run", ["a"]) == 0
     pair.record_outcome("run", True)
     assert pair.evidence("a") == Evidence()
-    assert pair.evidence("b") == Evidence(UNIT, 0, UNIT, UNIT, 1)
+    assert pair.evidence("b") == Evidence(UNIT, 0, UNIT, UNIT, 1, UNIT // 2)
     show(pair, "run", "a")  # retrieved again, it is shown after all
     assert pair.evidence("a").hits_positive == 0.5
     pair.governor.hide("run", ["a"])
