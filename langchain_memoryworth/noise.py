@@ -200,7 +200,7 @@ def log_odds_above(
     """
     b = np.asarray(base, dtype=np.float64)
     if not np.all((b > 0) & (b < 1)):
-        raise InvalidInputError(f"a base rate must be between 0 and 1, got {base}", value=base)
+        raise InvalidInputError(f"a base rate must be between 0 and 1, got {base!r}", value=base)
     ratio, n = (np.asarray(v, dtype=np.float64) for v in (worth, size))
     odds = (n * ratio + weight * b) / (n * (1 - ratio) + weight * (1 - b))
     return np.asarray(np.log(odds) - np.log(b / (1 - b)))
