@@ -178,15 +178,20 @@ def harmful(
     sizes: ArrayLike,
     *,
     confidence: float,
+    margin: float = 0.0,
     strength: float = STRENGTH,
     noise: float = NOISE,
 ) -> NDArray[np.bool_]:
-    """Which memories do harm with enough confidence: `P(effect < 0) >= confidence`, without computing P.
+    """Which memories do harm with enough confidence: `P(effect < -margin) >= confidence`, without computing P.
+
+    Effects are relative to what is shown otherwise, so a good memory among better ones has one slightly below 0: the margin
+    keeps it.
 
     Args:
         surprises: Sums of `surprise`, in retrievals, shape (n,).
         sizes: Evidence sizes in retrievals, shape (n,).
         confidence: In (.5, 1).
+        margin: How much it must lower the success rate, at least 0.
         strength: Retrievals that the prior is worth.
         noise: Variance of one outcome.
 
@@ -194,7 +199,7 @@ def harmful(
         bool of shape (n,).
 
     Raises:
-        InvalidInputError: As `effect` and `deviation`, or if `confidence` is not in (.5, 1).
+        InvalidInputError: As `effect` and `deviation`, or if `confidence` is not in (.5, 1) or `margin` negative.
 
     Examples:
         >>> harmful([-4.0, -1.0], [20.0, 20.0], confidence=0.9).tolist()
@@ -204,9 +209,11 @@ def harmful(
         raise InvalidInputError(
             f"confidence must be in (.5, 1), got {confidence}", value=confidence
         )
+    if not margin >= 0:
+        raise InvalidInputError(f"margin must not be negative, got {margin}", value=margin)
     mean = effect(surprises, sizes, strength=strength)
     spread = deviation(sizes, strength=strength, noise=noise)
-    return np.asarray(mean <= -NormalDist().inv_cdf(confidence) * spread)
+    return np.asarray(mean <= -margin - NormalDist().inv_cdf(confidence) * spread)
 
 
 def _precision(sizes: ArrayLike, strength: float) -> Floats:

@@ -123,6 +123,8 @@ def test_harmful_agrees_with_the_probability():
     exact = [NormalDist(m, s).cdf(0) for m, s in posteriors]
     assert chance == pytest.approx(exact, abs=1e-12)
     assert (harmful(surprises, sizes, confidence=0.9) == (chance >= 0.9)).all()
+    below = chance_below(effect(surprises, sizes), deviation(sizes), -0.02)
+    assert (harmful(surprises, sizes, confidence=0.9, margin=0.02) == (below >= 0.9)).all()
 
 
 @pytest.mark.parametrize(
@@ -137,6 +139,7 @@ def test_harmful_agrees_with_the_probability():
         lambda: effect([1.0], [1.0], strength=0.0),
         lambda: deviation([1.0], noise=0.0),
         lambda: harmful([1.0], [1.0], confidence=0.5),
+        lambda: harmful([1.0], [1.0], confidence=0.9, margin=-0.1),
         lambda: chance_below([0.0], [0.0]),
     ],
 )
