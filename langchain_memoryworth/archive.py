@@ -22,6 +22,7 @@ from langchain_memoryworth.parcel import (
     sums,
 )
 from langchain_memoryworth.policy import Policy
+from langchain_memoryworth.progress import Progress, unwatched, watched
 from langchain_memoryworth.records import Imported, namespace_key
 
 
@@ -62,7 +63,14 @@ class Archive:
             return pack(session)
 
     def unpack(
-        self, session: Session, parcel: Parcel, policy: Policy, now: float, *, dry_run: bool
+        self,
+        session: Session,
+        parcel: Parcel,
+        policy: Policy,
+        now: float,
+        *,
+        dry_run: bool,
+        progress: Progress = unwatched,
     ) -> Imported:
         """Write what is new of a parcel; with `dry_run` only say what that would be.
 
@@ -72,7 +80,7 @@ class Archive:
         plan = _plan(session, parcel)
         actions = [a for a in parcel.actions if a.memory in plan.fresh]
         if not dry_run:
-            self._write(session, plan, actions, policy, now)
+            self._write(session, plan, actions, policy, now, progress)
         return Imported(
             memories=len(plan.memories),
             known_memories=len(plan.known),
@@ -89,6 +97,7 @@ class Archive:
         actions: Sequence[ActionLine],
         policy: Policy,
         now: float,
+        progress: Progress,
     ) -> None:
         known = standing.read(session, [plan.number[n] for n in plan.known])
         totals = sums(plan.episodes)
@@ -101,7 +110,7 @@ class Archive:
             vectors = [(plan.number[m.number], m.floats()) for m in plan.memories]
             self._mirror(session, vectors)
         base_rates = rates.Rates({})
-        for episode in plan.episodes:
+        for episode in watched(plan.episodes, "writing runs", progress):
             eid = self._write_episode(session, episode, plan, known)
             places = [plan.place(x) for x in episode.exposures if x.size]
             base_rates.move(eid, ((), None), (places, episode.reward))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from langchain_memoryworth.credit import Credit
 from langchain_memoryworth.database import Database, Session, Statement
 from langchain_memoryworth.errors import UnknownRunError
 from langchain_memoryworth.evidence import UNIT, Evidence
+from langchain_memoryworth.progress import Progress, unwatched, watched
 from langchain_memoryworth.records import Arm, Namespace, WorthPoint, evidence_of, namespace_key
 
 LOOK_BACK = 50_000
@@ -110,6 +112,12 @@ class Audit:
             rows = session.rows(_ALL_LIVE, namespace=namespace_key(namespace))
         return {int(seq): str(id_) for seq, id_ in rows}
 
+    def namespaces(self) -> list[tuple[Namespace, int]]:
+        """Every namespace with live memories, and how many it has."""
+        with self._database.read() as session:
+            rows = session.rows(_NAMESPACES)
+        return sorted((tuple(json.loads(key)), count) for key, count in rows)
+
     def ends(self, seq: int) -> tuple[float, float | None]:
         """When a memory was last stored, and its own end."""
         with self._database.read() as session:
@@ -160,7 +168,7 @@ class Audit:
             rows = standing.select_in(session, _LAST_ACTOR, seqs)
         return {int(seq) for seq, actor in rows if actor != "policy"}
 
-    def check(self) -> list[str]:
+    def check(self, progress: Progress = unwatched) -> list[str]:
         """Counters that are not the sum of their credits, and episodes whose shares are not one."""
         with self._database.read() as session:
             stands = {r[0]: standing.standing_of(r) for r in session.rows(_STANDINGS)}
@@ -169,7 +177,7 @@ class Audit:
         totals = dict.fromkeys(stands, Evidence())
         bases = dict.fromkeys(stands, Evidence())
         problems = []
-        for seq, epoch, *given in credits_:
+        for seq, epoch, *given in watched(credits_, "adding up", progress):
             if seq not in stands:
                 problems.append(f"credit for memory number {seq}, which is not there")
                 continue
@@ -253,6 +261,9 @@ _LIVE = Statement(
 )
 _ALL_LIVE = Statement(
     "SELECT seq, id FROM memories WHERE namespace = :namespace AND retired_at IS NULL ORDER BY seq"
+)
+_NAMESPACES = Statement(
+    "SELECT namespace, COUNT(*) FROM memories WHERE retired_at IS NULL GROUP BY namespace"
 )
 _ENDS = Statement("SELECT written_at, expires_at FROM memories WHERE seq = :seq")
 _VECTORS = "SELECT seq, vector FROM memories WHERE seq IN :values"

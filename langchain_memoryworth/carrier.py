@@ -14,6 +14,7 @@ from langchain_memoryworth.ledger import Exposure, Ledger
 from langchain_memoryworth.logs import LogEntry, Retrieved
 from langchain_memoryworth.memories import Copy, Memories
 from langchain_memoryworth.parcel import Header
+from langchain_memoryworth.progress import Progress, unwatched, watched
 from langchain_memoryworth.records import (
     EpisodeKey,
     Imported,
@@ -55,23 +56,25 @@ class Carrier:
         self._memories = Memories(database)
         self._ledger = Ledger(database)
 
-    def export(self, path: Path) -> int:
+    def export(self, path: Path, progress: Progress = unwatched) -> int:
         """Write everything into a file; returns the number of lines."""
-        return write(path, self._archive.pack())
+        return write(path, self._archive.pack(), progress)
 
-    def take(self, path: Path, *, dry_run: bool) -> Imported:
+    def take(self, path: Path, *, dry_run: bool, progress: Progress = unwatched) -> Imported:
         """Take over an export.
 
         Raises:
             ImportFileError: If it is damaged or hostile; nothing is written then.
             EmbeddingMismatchError: If its vectors are of another model than those here.
         """
-        parcel = read(path)
+        parcel = read(path, progress)
         transaction = self._database.read if dry_run else self._database.write
         with transaction() as session:
             self._check_model(session, parcel.header, dry_run=dry_run)
             policy = self._settings.policy(session)
-            return self._archive.unpack(session, parcel, policy, self._clock(), dry_run=dry_run)
+            return self._archive.unpack(
+                session, parcel, policy, self._clock(), dry_run=dry_run, progress=progress
+            )
 
     def _check_model(self, session: Session, header: Header, *, dry_run: bool) -> None:
         if header.embedding is not None and header.dimension is not None:
@@ -80,7 +83,12 @@ class Carrier:
             )
 
     def take_log(
-        self, namespace: Namespace, entries: Sequence[LogEntry], *, dry_run: bool
+        self,
+        namespace: Namespace,
+        entries: Sequence[LogEntry],
+        *,
+        dry_run: bool,
+        progress: Progress = unwatched,
     ) -> Imported:
         """Write down runs of a log, as if they had happened here.
 
@@ -96,7 +104,7 @@ class Carrier:
         seqs = self._locate(namespace, entries)
         memories: set[int] = set()
         written, known, outcomes, skipped = 0, 0, 0, []
-        for entry in entries:
+        for entry in watched(entries, "writing runs", progress):
             found = {s: i for i, r in enumerate(entry.retrieved) if (s := seqs.get(r)) is not None}
             absent = [r.id or "a text" for r in entry.retrieved if r not in seqs]
             if absent:

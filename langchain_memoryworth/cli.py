@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 from langchain_memoryworth.errors import MemoryWorthError, MissingExtraError
 from langchain_memoryworth.terminal import clean
@@ -13,8 +14,14 @@ def main() -> None:
     try:
         _run()
     except MemoryWorthError as error:
-        print(f"error: {clean(error)}", file=sys.stderr)
-        sys.exit(1)
+        _refuse(str(error))
+    except OSError as error:  # a folder that is not there, a file that may not be written
+        _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+
+
+def _refuse(reason: str) -> NoReturn:
+    print(f"error: {clean(reason)}", file=sys.stderr)
+    sys.exit(1)
 
 
 def _run() -> None:

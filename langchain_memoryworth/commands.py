@@ -5,13 +5,17 @@ from __future__ import annotations
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from langchain_memoryworth import deciding, looking, moving
+from langchain_memoryworth.console import AsJson, bars, say, url_of
 
 if TYPE_CHECKING:
+    from langchain_memoryworth.demo.episodes import DemoResult
+    from langchain_memoryworth.progress import Progress
+    from langchain_memoryworth.records import Health
     from langchain_memoryworth.vectorstore import MemoryWorthStore
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
@@ -33,11 +37,19 @@ def demo(
         "memoryworth-demo.png"
     ),
     database: Annotated[
-        str | None, typer.Option(help="Keep the store at this URL, to look at it later.")
+        str | None, typer.Option(help="Keep the store in this file or at this URL.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Watch an agent find out which of its recipes an upgrade has broken."""
-    _demo(episodes, block, seed, plot, database)
+    from langchain_memoryworth.demo.show import plot_result, print_result
+
+    result, health = _demo(episodes, block, seed, database, as_json=as_json)
+    if not as_json:
+        print_result(result)
+    plot_result(result, plot)
+    human = f"Plot: {plot}. {health.episodes} runs on record, {len(health.failures)} steps failed"
+    say(_summary(result, plot, health), as_json=as_json, human=human)
 
 
 @app.command()
@@ -56,51 +68,65 @@ def paper(
     episodes: Annotated[
         int | None, typer.Option(min=1, help="Per seed.", show_default="the paper's")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Run the experiments of "When to Forget" and write every number beside the paper's."""
-    _paper(experiments or ["all"], seeds, out, episodes)
+    if out is None:
+        docs = Path("docs/paper")
+        out = docs if docs.is_dir() else Path("paper")
+    with bars(hidden=as_json) as progress:
+        page = _paper(experiments or ["all"], seeds, out, episodes, progress)
+    document = {"page": str(page), "folder": str(out)}
+    say(document, as_json=as_json, human=f"Page: {page}. Figures and curves: {out}")
 
 
 @app.command()
-def version() -> None:
+def version(as_json: AsJson = False) -> None:
     """Print the version."""
     from langchain_memoryworth import __version__
 
-    print(__version__)
+    say({"version": __version__}, as_json=as_json, human=__version__)
 
 
-def _demo(episodes: int, block: int, seed: int, plot: Path, database: str | None) -> None:
+def _demo(
+    episodes: int, block: int, seed: int, database: str | None, *, as_json: bool
+) -> tuple[DemoResult, Health]:
     from langchain_memoryworth.demo.offline_model import use_packaged_model
 
     with tempfile.TemporaryDirectory(prefix="memoryworth-") as folder:
         use_packaged_model(Path(folder) / "hub")
-        from tqdm import tqdm
-
         from langchain_memoryworth.demo.episodes import run_demo
-        from langchain_memoryworth.demo.show import plot_result, print_result
 
-        url = database or f"sqlite:///{folder}/memories.db"
-        with _demo_store(url) as store, tqdm(total=2 * episodes, unit="run") as bar:
-            result = run_demo(store, episodes=episodes, block=block, seed=seed, progress=bar.update)
-            health = store.health()
-    print_result(result)
-    plot_result(result, plot)
-    print(f"Plot: {plot}. Health: {health}")
+        url = url_of(database or f"{folder}/memories.db")
+        with _demo_store(url) as store, bars(hidden=as_json) as progress:
+            result = run_demo(store, episodes=episodes, block=block, seed=seed, progress=progress)
+            return result, store.health()
 
 
-def _paper(names: list[str], seeds: int, out: Path | None, episodes: int | None) -> None:
+def _summary(result: DemoResult, plot: Path, health: Health) -> dict[str, Any]:
+    return {
+        "block": result.block,
+        "without": result.blocks(result.without),
+        "with_worth": result.blocks(result.with_worth),
+        "suppressed": [m.id for m in result.suppressed],
+        "truly_broken": result.truly_broken,
+        "good_hurt": result.good_hurt,
+        "plot": str(plot),
+        "health": health,
+    }
+
+
+def _paper(
+    names: list[str], seeds: int, out: Path, episodes: int | None, progress: Progress
+) -> Path:
     from langchain_memoryworth.demo.offline_model import use_packaged_model
     from langchain_memoryworth.errors import MissingExtraError
     from langchain_memoryworth.experiments import run
 
-    if out is None:
-        docs = Path("docs/paper")
-        out = docs if docs.is_dir() else Path("paper")
     with tempfile.TemporaryDirectory(prefix="memoryworth-") as folder:
         with suppress(MissingExtraError):  # not packaged on this machine: the hub's, then
             use_packaged_model(Path(folder) / "hub")
-        page = run(names, seeds, out, episodes)
-    print(f"Page: {page}. Figures and curves: {out}")
+        return run(names, seeds, out, episodes, progress=progress)
 
 
 def _demo_store(url: str) -> MemoryWorthStore:

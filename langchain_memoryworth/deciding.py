@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ import typer
 from langchain_memoryworth.console import (
     Actor,
     AsJson,
+    Columns,
     Ids,
     Reason,
     Space,
@@ -19,12 +21,22 @@ from langchain_memoryworth.console import (
     opened,
     say,
     segments,
-    table,
 )
 from langchain_memoryworth.errors import MemoryNotFoundError
 from langchain_memoryworth.proposals import Proposal, Why
 
 DEFAULT = "memories.db"
+
+
+class Decision(StrEnum):
+    """What can be decided about proposals without code of one's own."""
+
+    APPROVE = "approve"
+    REJECT = "reject"
+    PIN = "pin"
+    RESTORE = "restore"
+    DEPRECATE = "deprecate"
+    MERGE = "merge"
 
 
 def register(app: typer.Typer) -> None:
@@ -34,10 +46,7 @@ def register(app: typer.Typer) -> None:
 
 
 def review(
-    decide: Annotated[
-        str | None,
-        typer.Option(help="approve, reject, pin, restore, deprecate or merge what is listed."),
-    ] = None,
+    decide: Annotated[Decision | None, typer.Option(help="Decide about what is listed.")] = None,
     memory: Annotated[
         list[str] | None, typer.Option(help="Only proposals on this memory; may be repeated.")
     ] = None,
@@ -63,7 +72,10 @@ def review(
         if decide is not None and found:
             confirmed(f"{decide} {len(found)} proposals?", yes=yes)
             store.decide(found, decide, actor=actor, reason=reason)
-    say(found, as_json=as_json, human=_queue(found, decide))
+    human: list[str | Columns] = [_queue(found, decide)] if found else ["nothing wants a person"]
+    if memory:
+        human += [part for p in found for part in _whole(p)]
+    say(found, as_json=as_json, human=human)
 
 
 def suppress(
@@ -227,20 +239,36 @@ def _decided(
     say({m.id: m.status for m in memories}, as_json=as_json, human=stands)
 
 
-def _queue(found: Sequence[Proposal], decide: str | None) -> str:
-    if not found:
-        return "nothing wants a person"
-    rows = (
+def _queue(found: Sequence[Proposal], decide: str | None) -> Columns:
+    rows = [
         (
             p.memory_id if p.other_id is None else f"{p.memory_id} + {p.other_id}",
             p.why,
             decide or f"{p.action}?",
-            f"{p.value:.4f}",
+            p.belief,
+            "" if p.trend is None else f"{p.trend:+.2f}",
+            p.policy_action,
             p.reason,
         )
         for p in found
-    )
-    return table(rows, "memory", "why", "decision", "value", "reason")
+    ]
+    heads = ("memory", "why", "decision", "success rate", "trend", "the policy", "reason")
+    return Columns(heads, rows)
+
+
+def _whole(p: Proposal) -> list[str]:
+    """All that is known for a decision about one memory, or two."""
+    other = [] if p.other_id is None else [f"  {p.other_id}: {p.other_text}"]
+    contexts = ", ".join(f"{c} {w:.2f}" for c, w in p.contexts.items()) or "not recorded"
+    companions = ", ".join(f"{i} ({n})" for i, n in p.companions) or "none"
+    return [
+        "",
+        f"{p.why}: {p.reason}",
+        f"  {p.memory_id}: {p.text}",
+        *other,
+        f"  {p.evidence}",
+        f"  contexts: {contexts}; shown with: {companions}; runs: {', '.join(p.runs) or 'none'}",
+    ]
 
 
 def _pair(text: str) -> tuple[str, str]:

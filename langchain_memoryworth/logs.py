@@ -108,9 +108,11 @@ def from_csv(path: Path, mapping: Mapping[str, str], *, separator: str = ";") ->
     missing = {"run", "memories", "outcome"} - set(mapping)
     unknown = set(mapping) - {"run", "memories", "outcome", "at", "source", "used"}
     if missing or unknown:
+        wrong = [f"lacks {', '.join(sorted(missing))}"] if missing else []
+        wrong += [f"has {', '.join(sorted(unknown))}, which mean nothing"] if unknown else []
         raise InvalidInputError(
-            f"the mapping lacks {sorted(missing)} and has {sorted(unknown)} that mean nothing; give "
-            "run, memories, outcome, and maybe at, source, used",
+            f"the mapping {' and '.join(wrong)}; give run, memories and outcome, and maybe at, source, "
+            "used",
             value=dict(mapping),
         )
     rows: dict[str, LogEntry] = {}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from langchain_memoryworth.console import AsJson, Space, Store, opened, say, table
+from langchain_memoryworth.console import AsJson, Columns, Space, Store, bars, opened, say
 from langchain_memoryworth.records import Action, Memory, Status
 from langchain_memoryworth.terminal import clean
 
@@ -27,10 +28,18 @@ def status(database: Store = DEFAULT, as_json: AsJson = False) -> None:
     """Say how many memories and runs there are, and how they stand."""
     with opened(database) as store:
         health, policy = store.health(), store.policy
-        document = {"health": health, "policy": policy.model_dump(mode="json")}
-    lines = [f"{name:12} {getattr(health, name)}" for name in _COUNTS]
+        spaces = store.governor.steward.namespaces()
+    counts = Columns(("what", "count"), [(name, getattr(health, name)) for name in _COUNTS])
+    places = Columns(("namespace", "memories"), [("/".join(n) or "-", c) for n, c in spaces])
     rule = f"suppressed below {policy.theta_low:g} from {policy.v_min:g} retrievals on"
-    say(document, as_json=as_json, human="\n".join([*lines, f"{'policy':12} {rule}"]))
+    document = {
+        "health": health,
+        "namespaces": [{"namespace": n, "memories": c} for n, c in spaces],
+        "policy": policy.model_dump(mode="json"),
+    }
+    human: list[str | Columns] = [counts, "", places, ""]
+    human.append(f"policy: {rule if policy.suppress else 'suppresses nothing'}")
+    say(document, as_json=as_json, human=human)
 
 
 def list_(
@@ -43,18 +52,8 @@ def list_(
     """List memories, those with the lowest worth first."""
     with opened(database, namespace) as store:
         found = sorted(store.memories(status), key=lambda m: (m.evidence.worth, m.id))[:limit]
-    rows = (
-        (
-            m.id,
-            m.status,
-            m.verdict,
-            f"{m.evidence.worth:.2f}",
-            f"{m.evidence.effective_size:g}",
-            m.text,
-        )
-        for m in found
-    )
-    say(found, as_json=as_json, human=table(rows, "id", "status", "verdict", "worth", "n", "text"))
+    heads = ("id", "status", "verdict", "worth", "n", "text")
+    say(found, as_json=as_json, human=Columns(heads, [_row(m) for m in found]))
 
 
 def show(
@@ -63,7 +62,8 @@ def show(
     """Show one memory: text, metadata, counters, and everything decided about it."""
     with opened(database, namespace) as store:
         memory, history = store.memory(memory_id), store.history(memory_id)
-    say({"memory": memory, "history": history}, as_json=as_json, human=_whole(memory, history))
+    document = {"memory": memory, "history": history}
+    say(document, as_json=as_json, human=[*_whole(memory), "", _decisions(history)])
 
 
 def explain(
@@ -93,7 +93,8 @@ def doctor(
 ) -> None:
     """Check that every counter is the sum of its ledger; exit code 3 if one is not."""
     with opened(database) as store:
-        problems = store.governor.steward.check()
+        with bars(hidden=as_json) as progress:
+            problems = store.governor.steward.check(progress)
         scrubbed = store.scrub() if scrub else None
         if scrubbed is False:
             problems = [*problems, "the file could not be rewritten: others keep it busy"]
@@ -105,23 +106,53 @@ def doctor(
 
 def migrate(database: Store = DEFAULT, as_json: AsJson = False) -> None:
     """Bring the database to this release's schema; opening a store does so as well."""
-    with opened(database) as store:
-        version = store.governor.steward.schema_version()
+    with bars(hidden=as_json) as progress:
+        progress("migrating", 0, 1)
+        with opened(database) as store:
+            version = store.governor.steward.schema_version()
     say({"schema_version": version}, as_json=as_json, human=f"schema version {version}")
 
 
-def _whole(memory: Memory, history: Sequence[Action]) -> str:
+def _row(memory: Memory) -> tuple[object, ...]:
     e = memory.evidence
-    lines = [
+    return (
+        memory.id,
+        memory.status,
+        memory.verdict,
+        f"{e.worth:.2f}",
+        f"{e.effective_size:g}",
+        memory.text,
+    )
+
+
+def _whole(memory: Memory) -> list[str]:
+    e = memory.evidence
+    return [
         f"{clean(memory.id)}  {memory.status}  {memory.verdict}",
         f"text      {clean(memory.text)}",
-        f"metadata  {clean(dict(memory.metadata))}",
+        f"metadata  {clean(json.dumps(dict(memory.metadata), ensure_ascii=False))}",
         f"added     {memory.added_at:%Y-%m-%d %H:%M}",
-        f"evidence  {e}",
+        (
+            f"evidence  worth {e.worth:.3f} from {e.hits_positive:.3f} successes and "
+            f"{e.hits_negative:.3f} failures by weight, {e.retrievals} settled runs, worth "
+            f"{e.effective_size:g} retrievals"
+        ),
     ]
-    from langchain_memoryworth.explanations import line_of
 
-    return "\n".join([*lines, *(clean(line_of(a)) for a in history)])
+
+def _decisions(history: Sequence[Action]) -> Columns:
+    rows = [
+        (
+            a.number,
+            f"{a.at:%Y-%m-%d %H:%M}",
+            a.kind,
+            "" if a.after is None else f"{a.before} to {a.after}",
+            a.actor,
+            a.reason,
+        )
+        for a in history
+    ]
+    return Columns(("action", "when", "what", "change", "by", "why"), rows)
 
 
 _COUNTS = (

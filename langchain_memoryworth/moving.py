@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from langchain_memoryworth.console import AsJson, Space, Store, Yes, confirmed, opened, say
+from langchain_memoryworth.console import AsJson, Space, Store, Yes, bars, confirmed, opened, say
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.records import Imported
 
 if TYPE_CHECKING:
     from langchain_memoryworth.logs import LogEntry
+    from langchain_memoryworth.progress import Progress
     from langchain_memoryworth.unembedded import UnembeddedStore
 
 DEFAULT = "memories.db"
@@ -44,8 +45,8 @@ def export(
     """Write memories, evidence, runs, outcomes and decisions into one file."""
     if path.exists() and not force:
         raise InvalidInputError(f"{path} is there already; give --force to replace it", value=path)
-    with opened(database) as store:
-        lines = store.export_file(path)
+    with opened(database) as store, bars(hidden=as_json) as progress:
+        lines = store.export_file(path, progress=progress)
     say({"path": str(path), "lines": lines}, as_json=as_json, human=f"{lines} lines in {path}")
 
 
@@ -70,12 +71,14 @@ def import_(
     """Take over an export, or turn a log into evidence; what is there already is not counted twice."""
     with opened(database, namespace) as store:
         entries = None if format_ is Format.EXPORT else _entries(path, format_, column, score)
-        done = _take(store, path, entries, dry_run=True)
+        with bars(hidden=as_json) as progress:
+            done = _take(store, path, entries, progress, dry_run=True)
         if not dry_run:
             confirmed(f"{_words(done)}. Write it?", yes=yes)
-            done = _take(store, path, entries, dry_run=False)
-    human = "\n".join([_words(done), *done.skipped])
-    say(done, as_json=as_json, human=f"{human}\nnothing was written" if dry_run else human)
+            with bars(hidden=as_json) as progress:
+                done = _take(store, path, entries, progress, dry_run=False)
+    end = ["nothing was written"] if dry_run else []
+    say(done, as_json=as_json, human=[_words(done), *done.skipped, *end])
 
 
 def report(
@@ -86,19 +89,24 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Write one HTML file with plots, health and review queue; it opens offline."""
-    with opened(database, namespace) as store:
+    with opened(database, namespace) as store, bars(hidden=as_json) as progress:
         from langchain_memoryworth.report import write_report
 
-        write_report(store, path, plots=plots)
+        write_report(store, path, plots=plots, progress=progress)
     say({"path": str(path)}, as_json=as_json, human=str(path))
 
 
 def _take(
-    store: UnembeddedStore, path: Path, entries: list[LogEntry] | None, *, dry_run: bool
+    store: UnembeddedStore,
+    path: Path,
+    entries: list[LogEntry] | None,
+    progress: Progress,
+    *,
+    dry_run: bool,
 ) -> Imported:
     if entries is None:
-        return store.import_file(path, dry_run=dry_run)
-    return store.import_log(entries, dry_run=dry_run)
+        return store.import_file(path, dry_run=dry_run, progress=progress)
+    return store.import_log(entries, dry_run=dry_run, progress=progress)
 
 
 def _entries(path: Path, format_: Format, columns: list[str] | None, score: str) -> list[LogEntry]:

@@ -10,6 +10,7 @@ from langchain_memoryworth.explanations import Explanation, RunExplanation
 from langchain_memoryworth.governor import Governor
 from langchain_memoryworth.logs import LogEntry
 from langchain_memoryworth.namespaces import checked, resolved
+from langchain_memoryworth.progress import Progress, unwatched
 from langchain_memoryworth.proposals import Proposal
 from langchain_memoryworth.records import (
     Action,
@@ -360,30 +361,37 @@ class Oversight:
 
     # -- moving -----------------------------------------------------------------------------------------------
 
-    def export_file(self, path: str | Path) -> int:
+    def export_file(self, path: str | Path, *, progress: Progress = unwatched) -> int:
         """Write everything into a JSON Lines file: memories, evidence, episodes, outcomes, decisions.
 
         The policy and the pauses of interrupted runs are not part of it.
 
+        Args:
+            path: Where it goes; a file that is there is replaced.
+            progress: Told how far it is: name of the step, done, total.
+
         Returns:
             The number of lines.
         """
-        return self.governor.carrier.export(Path(path))
+        return self.governor.carrier.export(Path(path), progress)
 
     aexport_file = awaitable(export_file)
 
-    def import_file(self, path: str | Path, *, dry_run: bool = False) -> Imported:
+    def import_file(
+        self, path: str | Path, *, dry_run: bool = False, progress: Progress = unwatched
+    ) -> Imported:
         """Take over a file of `export_file`; what is there already is recognised and not counted twice.
 
         Args:
             path: The file. It is checked as a whole before anything is written.
             dry_run: Only say what would be new.
+            progress: Told how far it is: name of the step, done, total.
 
         Raises:
             ImportFileError: If it is damaged, hostile, or does not add up; nothing is written then.
             EmbeddingMismatchError: If its vectors are of another model than those here.
         """
-        return self.governor.carrier.take(Path(path), dry_run=dry_run)
+        return self.governor.carrier.take(Path(path), dry_run=dry_run, progress=progress)
 
     aimport_file = awaitable(import_file)
 
@@ -393,6 +401,7 @@ class Oversight:
         *,
         dry_run: bool = False,
         namespace: Sequence[str] | str | None = None,
+        progress: Progress = unwatched,
     ) -> Imported:
         """Turn runs of a log into evidence: these memories were retrieved, this happened.
 
@@ -400,9 +409,12 @@ class Oversight:
             entries: As `logs.from_csv`, `logs.from_langsmith` and `logs.from_langfuse` give them.
             dry_run: Only say what would be new.
             namespace: Where the memories are; None means the store's own.
+            progress: Told how far it is: name of the step, done, total.
         """
         place = self._place(namespace)
-        return self.governor.carrier.take_log(place, list(entries), dry_run=dry_run)
+        return self.governor.carrier.take_log(
+            place, list(entries), dry_run=dry_run, progress=progress
+        )
 
     aimport_log = awaitable(import_log)
 

@@ -14,6 +14,7 @@ from langchain_memoryworth.credible import Belief, belief
 from langchain_memoryworth.errors import MissingExtraError
 from langchain_memoryworth.evidence import UNIT, Evidence
 from langchain_memoryworth.operations import GovernedMemories
+from langchain_memoryworth.progress import Progress, unwatched, watched
 from langchain_memoryworth.records import Memory, Namespace, Status
 from langchain_memoryworth.terminal import clean
 
@@ -38,6 +39,7 @@ def write_report(
     *,
     namespace: Namespace | None = None,
     plots: Path | None = None,
+    progress: Progress = unwatched,
 ) -> Path:
     """Write the report of one namespace.
 
@@ -46,11 +48,12 @@ def write_report(
         path: Where the HTML goes.
         namespace: None means the store's own.
         plots: A folder that gets each plot as PNG, too.
+        progress: Told how many plots are drawn.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
     """
-    pictures = {name: _png(figure) for name, figure in _figures(store, namespace).items()}
+    pictures = {name: _png(figure) for name, figure in _figures(store, namespace, progress).items()}
     if plots is not None:
         plots.mkdir(parents=True, exist_ok=True)
         for name, picture in pictures.items():
@@ -62,14 +65,17 @@ def write_report(
 # -- plots ------------------------------------------------------------------------------------------------------------
 
 
-def _figures(store: GovernedMemories, namespace: Namespace | None) -> dict[str, Figure]:
+def _figures(
+    store: GovernedMemories, namespace: Namespace | None, progress: Progress
+) -> dict[str, Figure]:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtraError("plot", "matplotlib") from error
     memories = store.memories(namespace=namespace)
     figures = {}
-    for name, draw in (("worth", _worths), ("trajectories", _paths), ("before_after", _rates)):
+    plots = (("worth", _worths), ("trajectories", _paths), ("before_after", _rates))
+    for name, draw in watched(plots, "drawing", progress):
         figure = Figure(figsize=(7, 4), layout="constrained")
         draw(figure.subplots(), store, memories, namespace)
         figures[name] = figure

@@ -18,6 +18,7 @@ from langchain_memoryworth.governance import Governance
 from langchain_memoryworth.ledger import Ledger
 from langchain_memoryworth.memories import Memories
 from langchain_memoryworth.policy import Policy
+from langchain_memoryworth.progress import Progress, unwatched
 from langchain_memoryworth.proposals import Proposal
 from langchain_memoryworth.records import (
     Action,
@@ -149,9 +150,13 @@ class Steward:
     def _erased(self, count: int) -> Erased:
         return Erased(count, self.scrub() if count else True)
 
-    def check(self) -> list[str]:
+    def check(self, progress: Progress = unwatched) -> list[str]:
         """What does not add up in the ledger, one line each."""
-        return self._audit.check()
+        return self._audit.check(progress)
+
+    def namespaces(self) -> list[tuple[Namespace, int]]:
+        """Every namespace with live memories, and how many it has."""
+        return self._audit.namespaces()
 
     def rewards(self) -> list[tuple[float, float]]:
         """When each settled run was settled, as Unix time, and its reward; oldest first."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from langchain_memoryworth.errors import ImportFileError
+from langchain_memoryworth.errors import ImportFileError, InvalidInputError
 from langchain_memoryworth.parcel import (
     FORMAT,
     VERSION,
@@ -24,6 +24,7 @@ from langchain_memoryworth.parcel import (
     Parcel,
     check,
 )
+from langchain_memoryworth.progress import Progress, unwatched, watched
 
 LONGEST_LINE = 64 * 2**20
 """Bytes of one line, beyond which a file is refused before it is parsed."""
@@ -31,19 +32,24 @@ LONGEST_LINE = 64 * 2**20
 _LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="kind")])
 
 
-def write(path: Path, parcel: Parcel) -> int:
-    """Write a file; returns how many lines it has. An existing file is replaced only when the new one is complete."""
+def write(path: Path, parcel: Parcel, progress: Progress = unwatched) -> int:
+    """Write a file; returns how many lines it has. An existing file is replaced only when the new one is complete.
+
+    Raises:
+        InvalidInputError: If it is a folder.
+    """
     part = path.with_name(path.name + ".part")
-    count = 0
+    if path.is_dir():
+        raise InvalidInputError(f"{path} is a folder; give the name of a file", value=path)
+    records = [parcel.header, *parcel.memories, *parcel.episodes, *parcel.actions]
     with part.open("w", encoding="utf-8", newline="\n") as file:
-        for record in (parcel.header, *parcel.memories, *parcel.episodes, *parcel.actions):
+        for record in watched(records, "writing", progress):
             file.write(record.model_dump_json() + "\n")
-            count += 1
     part.replace(path)
-    return count
+    return len(records)
 
 
-def read(path: Path) -> Parcel:
+def read(path: Path, progress: Progress = unwatched) -> Parcel:
     """Read and check a file.
 
     Raises:
@@ -51,7 +57,7 @@ def read(path: Path) -> Parcel:
     """
     try:
         with path.open("rb") as file:
-            lines = _lines(file)
+            lines = _lines(file, path.stat().st_size, progress)
             header = _header(next(lines, (1, b"")))
             records = [(n, _parse(n, line)) for n, line in lines]
     except OSError as error:
@@ -69,10 +75,11 @@ def read(path: Path) -> Parcel:
     return parcel
 
 
-def _lines(file: Any) -> Iterator[tuple[int, bytes]]:
+def _lines(file: Any, size: int, progress: Progress) -> Iterator[tuple[int, bytes]]:
     number = 0
     while line := file.readline(LONGEST_LINE + 1):
         number += 1
+        progress("reading", file.tell(), size)
         if len(line) > LONGEST_LINE:
             raise ImportFileError("", number, f"it is longer than {LONGEST_LINE} bytes")
         if line.strip():

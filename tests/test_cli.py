@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from importlib.metadata import version
@@ -24,6 +25,9 @@ def test_help_names_the_commands():
 
 def test_version():
     assert run("version").stdout.strip() == version("langchain-memoryworth")
+    assert json.loads(run("version", "--json").stdout) == {
+        "version": version("langchain-memoryworth")
+    }
 
 
 def test_a_wrong_option_is_a_usage_error_without_a_traceback():
@@ -57,4 +61,5 @@ def test_a_short_demo_runs_to_its_end(tmp_path: Path):
     done = run("demo", "--episodes", "4", "--block", "2", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Tasks done" in done.stdout
+    assert done.stderr == ""
     assert (tmp_path / "memoryworth-demo.png").exists()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from langchain_memoryworth.demo.agent import build_agent, python_tool
 from langchain_memoryworth.demo.recipes import Recipe, Task, load_neutral, load_tasks
 from langchain_memoryworth.demo.sandbox import Sandbox
 from langchain_memoryworth.judges import output_key
+from langchain_memoryworth.progress import Progress, unwatched
 from langchain_memoryworth.records import Memory
 from langchain_memoryworth.vectorstore import MemoryWorthStore
 
@@ -109,7 +110,7 @@ def run_demo(
     block: int = 200,
     seed: int = 0,
     tasks: Sequence[Task] | None = None,
-    progress: Callable[[], object] = lambda: None,
+    progress: Progress = unwatched,
 ) -> DemoResult:
     """Run the main job.
 
@@ -119,7 +120,7 @@ def run_demo(
         block: Episodes per block of the report.
         seed: Of the order of the questions.
         tasks: Which tasks; None means all.
-        progress: Called after each run.
+        progress: Told how many runs are done, of both agents.
     """
     tasks = load_tasks() if tasks is None else tasks
     result = DemoResult(block)
@@ -137,9 +138,8 @@ def run_demo(
         for n, (task, question) in enumerate(questions(tasks, episodes, seed), 1):
             asked = {"question": question, "task_id": task.id}
             result.without.append(_success(ungoverned, asked, []))
-            progress()
             result.with_worth.append(_success(governed, asked, [handler]))
-            progress()
+            progress("runs", 2 * n, 2 * episodes)
             if n % block == 0:
                 result.watch(store.memories())
     result.memories = store.memories()

@@ -23,6 +23,7 @@ from langchain_memoryworth.experiments import report, simulator
 from langchain_memoryworth.experiments.experiment import Experiment, Results
 from langchain_memoryworth.experiments.extras import optional
 from langchain_memoryworth.experiments.registry import EXPERIMENTS, named
+from langchain_memoryworth.progress import Progress, unwatched
 
 WORKERS = 2
 """Processes at most."""
@@ -38,7 +39,14 @@ class Job:
     path: Path
 
 
-def run(experiments: Sequence[str], seeds: int, out: Path, episodes: int | None = None) -> Path:
+def run(
+    experiments: Sequence[str],
+    seeds: int,
+    out: Path,
+    episodes: int | None = None,
+    *,
+    progress: Progress = unwatched,
+) -> Path:
     """Run experiments of the paper and write their figures, curves and page.
 
     Every seed is kept in `out/cache` and not run again with the same parameters, code and version.
@@ -48,13 +56,14 @@ def run(experiments: Sequence[str], seeds: int, out: Path, episodes: int | None 
         seeds: Number of seeds, at least 1: they are 0 to seeds - 1.
         out: Folder for the results, made if missing.
         episodes: Episodes per seed, at least 1; the paper's number if None.
+        progress: Told how many seeds are done.
 
     Returns:
         The page: `<out>.md` if it exists and has the markers of `report`, else `out/report.md`.
 
     Raises:
         InvalidInputError: For an unknown experiment, no seed or no episode.
-        MissingExtraError: If matplotlib, scipy or tqdm is not installed, or what an experiment needs.
+        MissingExtraError: If matplotlib or scipy is not installed, or what an experiment needs.
     """
     chosen = named(experiments)
     if seeds < 1 or (episodes is not None and episodes < 1):
@@ -62,13 +71,13 @@ def run(experiments: Sequence[str], seeds: int, out: Path, episodes: int | None 
             f"seeds and episodes must be at least 1, got {seeds} and {episodes}",
             value=(seeds, episodes),
         )
-    for module in ("scipy.stats", "matplotlib", "tqdm"):
+    for module in ("scipy.stats", "matplotlib"):
         optional(module)  # before minutes of work, not after
     for experiment in chosen:
         experiment.ready()
     cache = _cache(out)
     jobs = {e.name: plan(e, seeds, episodes or e.episodes, cache) for e in chosen}
-    _complete([job for planned in jobs.values() for job in planned])
+    _complete([job for planned in jobs.values() for job in planned], progress)
     stamp = report.Stamp(seeds, package_version(), datetime.now(UTC).date())
     entries = []
     for experiment in chosen:
@@ -128,26 +137,24 @@ def _cache(out: Path) -> Path:
     return cache
 
 
-def _complete(jobs: Sequence[Job]) -> None:
+def _complete(jobs: Sequence[Job], progress: Progress) -> None:
     missing = [job for job in jobs if not job.path.exists()]
-    tqdm = optional("tqdm").tqdm
-    with tqdm(total=len(jobs), initial=len(jobs) - len(missing), unit="seed") as bar:
-        for name in _finished(missing):
-            bar.set_postfix_str(f"experiment {name}")
-            bar.update()
+    progress("seeds", len(jobs) - len(missing), len(jobs))
+    for done, _ in enumerate(_finished(missing), len(jobs) - len(missing) + 1):
+        progress("seeds", done, len(jobs))
 
 
-def _finished(jobs: Sequence[Job]) -> Iterator[str]:
-    """Run jobs and give the name of each as it finishes."""
+def _finished(jobs: Sequence[Job]) -> Iterator[Job]:
+    """Run jobs and give each as it finishes."""
     if len(jobs) < WORKERS:  # not worth a process
         for job in jobs:
             compute(job)
-            yield job.experiment
+            yield job
         return
     # Spawned, because forking a process that has threads (torch, a test runner) can hang.
     context = multiprocessing.get_context("spawn")
     with _one_thread(), ProcessPoolExecutor(WORKERS, mp_context=context) as pool:
-        futures = {pool.submit(compute, job): job.experiment for job in jobs}
+        futures = {pool.submit(compute, job): job for job in jobs}
         try:
             for future in as_completed(futures):
                 future.result()

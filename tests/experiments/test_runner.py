@@ -153,7 +153,7 @@ def test_nothing_to_run_is_refused(seeds, episodes, tmp_path):
         run(["4"], seeds=seeds, out=tmp_path, episodes=episodes)
 
 
-@pytest.mark.parametrize("module", ["scipy", "matplotlib", "tqdm"])
+@pytest.mark.parametrize("module", ["scipy", "matplotlib"])
 def test_a_missing_extra_is_named_before_anything_runs(toy, tmp_path, monkeypatch, module):
     real = importlib.import_module
 
