@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -42,14 +42,15 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Watch an agent find out which of its recipes an upgrade has broken."""
-    from langchain_memoryworth.demo.show import plot_result, print_result
+    from langchain_memoryworth.demo.show import as_document, plot_result, print_result
 
     result, health = _demo(episodes, block, seed, database, as_json=as_json)
     if not as_json:
         print_result(result)
     plot_result(result, plot)
     human = f"Plot: {plot}. {health.episodes} runs on record, {len(health.failures)} steps failed"
-    say(_summary(result, plot, health), as_json=as_json, human=human)
+    document = {**as_document(result), "plot": str(plot), "health": health}
+    say(document, as_json=as_json, human=human)
 
 
 @app.command()
@@ -101,19 +102,6 @@ def _demo(
         with _demo_store(url) as store, bars(hidden=as_json) as progress:
             result = run_demo(store, episodes=episodes, block=block, seed=seed, progress=progress)
             return result, store.health()
-
-
-def _summary(result: DemoResult, plot: Path, health: Health) -> dict[str, Any]:
-    return {
-        "block": result.block,
-        "without": result.blocks(result.without),
-        "with_worth": result.blocks(result.with_worth),
-        "suppressed": [m.id for m in result.suppressed],
-        "truly_broken": result.truly_broken,
-        "good_hurt": result.good_hurt,
-        "plot": str(plot),
-        "health": health,
-    }
 
 
 def _paper(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from html import escape
 from pathlib import Path
@@ -74,7 +74,8 @@ def _figures(
         raise MissingExtraError("plot", "matplotlib") from error
     memories = store.memories(namespace=namespace)
     figures = {}
-    plots = (("worth", _worths), ("trajectories", _paths), ("before_after", _rates))
+    plots: list[tuple[str, Callable[..., None]]]
+    plots = [("worth", _worths), ("trajectories", _paths), ("before_after", _rates)]
     for name, draw in watched(plots, "drawing", progress):
         figure = Figure(figsize=(7, 4), layout="constrained")
         draw(figure.subplots(), store, memories, namespace)

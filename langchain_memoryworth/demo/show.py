@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -47,6 +48,18 @@ def print_result(result: DemoResult, most: int = 12) -> None:
         f"{result.truly_broken} of {len(result.suppressed)} suppressed recipes are truly broken "
         f"(there are {broken}); good memories hurt: {result.good_hurt}."
     )
+
+
+def as_document(result: DemoResult) -> dict[str, Any]:
+    """The same for programs: success by block, and the ids of the suppressed recipes."""
+    return {
+        "block": result.block,
+        "without": result.blocks(result.without),
+        "with_worth": result.blocks(result.with_worth),
+        "suppressed": [m.id for m in result.suppressed],
+        "truly_broken": result.truly_broken,
+        "good_hurt": result.good_hurt,
+    }
 
 
 def plot_result(result: DemoResult, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from langchain_memoryworth.demo.episodes import (
     run_demo,
 )
 from langchain_memoryworth.demo.recipes import load_tasks
-from langchain_memoryworth.demo.show import plot_result, print_result
+from langchain_memoryworth.demo.show import as_document, plot_result, print_result
 from langchain_memoryworth.embeddings import DEFAULT_MODEL, SentenceTransformerEmbeddings
 
 TASKS = load_tasks()[::7]  # of every library some
@@ -83,4 +84,7 @@ def test_what_is_printed_and_drawn(finished, capsys, tmp_path: Path):
     assert "with Memory Worth" in printed
     assert f"{result.truly_broken} of {len(result.suppressed)}" in printed
     plot_result(result, tmp_path / "demo.png")
+    document = json.loads(json.dumps(as_document(result)))
+    assert len(document["suppressed"]) == len(result.suppressed)
+    assert document["with_worth"] == result.blocks(result.with_worth)
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
