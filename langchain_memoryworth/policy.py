@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from statistics import NormalDist
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -17,7 +19,9 @@ from pydantic import (
     model_validator,
 )
 
+from langchain_memoryworth import credible
 from langchain_memoryworth.credit import CreditFunction, CreditName, Shown, settle
+from langchain_memoryworth.effects import NOISE, STRENGTH, effect
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.evidence import UNIT, Evidence, effective_size, worth
 from langchain_memoryworth.records import Namespace, Status, Verdict
@@ -82,6 +86,18 @@ class Policy(BaseModel):
     """A worth above this is HIGH, in [0, 1] (Definition 3.2)."""
     v_min: float = Field(default=10.0, ge=0)
     """Retrievals below which a memory is UNCERTAIN (Definition 3.2), measured by the effective size."""
+    confidence: float | None = Field(default=None, ge=0.65, lt=1)
+    """How sure a verdict must be: LOW only if P(success rate < theta_low) is at least this, HIGH likewise, see
+    `credible.verdict`. None judges by the ratio alone, as the paper does, which hides good memories by chance."""
+    margin_low: float | None = Field(default=None, ge=0, le=1)
+    """If set, LOW is also only what lies this far below the base rate: the success of the other episodes of its namespace, or
+    of its context. So where tasks are hard, or everything fails for a while, nothing is hidden for it."""
+    harm: float | None = Field(default=None, gt=0.5, lt=1)
+    """If set, a memory is also suppressed if P(effect < 0) is at least this: episodes with it succeed less than their context
+    and its companions let expect, see `effects`."""
+    max_suppressed: float = Field(default=1.0, ge=0, le=1)
+    """Share of a namespace that the policy may suppress at most, one memory at least; below 1 it suppresses none where there
+    are fewer than 20."""
     hysteresis: float = Field(default=0.05, ge=0, le=1)
     """A suppressed memory comes back at a worth of `theta_low + hysteresis`, so that it does not flicker."""
     suppress: bool = True
@@ -210,14 +226,37 @@ class Policy(BaseModel):
 
     # -- verdicts ---------------------------------------------------------------------------------------------
 
-    def verdict(self, evidence: Evidence) -> Verdict:
-        """The paper's taxonomy for one memory (Definition 3.2)."""
+    def verdict(self, evidence: Evidence, *, base_rate: float | None = None) -> Verdict:
+        """The taxonomy for one memory (Definition 3.2), by `confidence` if that is set.
+
+        Args:
+            evidence: Its counters.
+            base_rate: Success rate of the other episodes of its kind, in [0, 1], for `margin_low`; None if not known.
+        """
+        low = self._low(base_rate)
+        if self.confidence is not None:
+            return self._by_bounds(evidence.worth, evidence.effective_size, low)
         if evidence.effective_size < self.v_min:
             return Verdict.UNCERTAIN
         ratio = evidence.worth
         if ratio > self.theta_high + TOLERANCE:
             return Verdict.HIGH
-        return Verdict.LOW if ratio < self.theta_low - TOLERANCE else Verdict.MIXED
+        return Verdict.LOW if ratio < low - TOLERANCE else Verdict.MIXED
+
+    def _by_bounds(self, ratio: float, size: float, low: float | None = None) -> Verdict:
+        return credible.verdict(
+            ratio,
+            size,
+            theta_low=self.theta_low if low is None else low,
+            theta_high=self.theta_high,
+            confidence=self.confidence or 0.0,
+            v_min=self.v_min,
+        )
+
+    def _low(self, base_rate: float | None) -> float:
+        if self.margin_low is None or base_rate is None:
+            return self.theta_low
+        return max(0.0, min(self.theta_low, base_rate - self.margin_low))
 
     def verdicts(
         self, ratio: NDArray[np.floating], volume: NDArray[np.floating]
@@ -235,6 +274,10 @@ class Policy(BaseModel):
             >>> Policy().verdicts(np.array([0.2, 0.4, 0.9]), np.array([50.0, 50.0, 3.0])).tolist()
             ['low', 'mixed', 'uncertain']
         """
+        if self.confidence is not None:
+            pairs = zip(np.ravel(ratio).tolist(), np.ravel(volume).tolist(), strict=True)
+            judged = [self._by_bounds(w, n).value for w, n in pairs]
+            return np.array(judged, dtype=np.str_).reshape(np.shape(ratio))
         return np.select(
             [
                 volume < self.v_min,
@@ -262,27 +305,73 @@ class Policy(BaseModel):
         back = min(self.theta_low + self.hysteresis, 1.0) - TOLERANCE
         return rule is None or (evidence.retrievals >= rule.outcomes and evidence.worth >= back)
 
-    def next_status(self, status: Status, evidence: Evidence, *, sources: int = 0) -> Status:
+    def next_status(
+        self,
+        status: Status,
+        evidence: Evidence,
+        *,
+        sources: int = 0,
+        base_rate: float | None = None,
+    ) -> Status:
         """The status that follows from the evidence since the last restore.
 
-        A person's word stays. An UNCERTAIN memory is never suppressed. A suppressed one comes back above the hysteresis, one
-        in quarantine with enough outcomes of enough sources.
+        A person's word stays. An UNCERTAIN memory is never suppressed for its worth. A suppressed one comes back above the
+        hysteresis, one in quarantine with enough outcomes of enough sources.
+
+        Args:
+            status: The status now.
+            evidence: The counters since the last restore.
+            sources: Who spoke of it since, for quarantine.
+            base_rate: See `verdict`.
         """
-        if status not in AUTOMATIC or (
-            status is Status.ACTIVE and evidence.worth >= self.theta_low
-        ):
-            return status  # the second is the usual case, and the cheapest to see
+        if status not in AUTOMATIC:
+            return status
+        harmless = self.harm is None or evidence.surprise >= 0
+        if status is Status.ACTIVE and harmless and evidence.worth >= self.theta_low:
+            return status  # the usual case, and the cheapest to see; for bounds see `credible.is_below`
         if status is Status.QUARANTINED:
             released = self.quarantine is None or sources >= self.quarantine.sources
             return Status.ACTIVE if released and self.enough(evidence) else status
-        verdict = self.verdict(evidence) if self.suppress else Verdict.UNCERTAIN
+        if not self.suppress:
+            return Status.ACTIVE
         if status is Status.ACTIVE:
-            return Status.SUPPRESSED if verdict is Verdict.LOW else status
+            low = self.verdict(evidence, base_rate=base_rate) is Verdict.LOW
+            return Status.SUPPRESSED if low or self._harms(evidence, 0.0) else status
+        stays = self._stays_low(evidence, base_rate) or self._harms(evidence, self.hysteresis)
+        return status if stays else Status.ACTIVE
+
+    def reason(self, evidence: Evidence, *, base_rate: float | None = None) -> str:
+        """The numbers that a status was judged by, in words."""
+        words = f"worth {evidence.worth:.3f} over {evidence.effective_size:g} retrievals"
+        rules = f"theta_low {self._low(base_rate):g}, v_min {self.v_min:g}"
+        if self.confidence is not None:
+            rules += f", confidence {self.confidence:g}"
+        if self.harm is not None:
+            shift = effect(evidence.surprise / UNIT, evidence.size / UNIT)
+            words += f", effect {shift:+.3f}"
+            rules += f", harm {self.harm:g}"
+        return f"{words}, {rules}"
+
+    def _stays_low(self, evidence: Evidence, base_rate: float | None) -> bool:
+        """Whether a memory that is suppressed is not far enough above the threshold to come back."""
+        low = self._low(base_rate)
+        if self.confidence is not None:
+            if evidence.effective_size < self.v_min:
+                return False
+            a, b = credible.parameters(evidence.worth, evidence.effective_size)
+            return credible.is_below(low, a, b, max(0.5, self.confidence - self.hysteresis))
+        verdict = self.verdict(evidence, base_rate=base_rate)
         if verdict is Verdict.MIXED:
-            back = evidence.worth >= min(self.theta_low + self.hysteresis, 1.0) - TOLERANCE
-        else:
-            back = verdict is not Verdict.LOW
-        return Status.ACTIVE if back else status
+            return evidence.worth < min(low + self.hysteresis, 1.0) - TOLERANCE
+        return verdict is Verdict.LOW
+
+    def _harms(self, evidence: Evidence, hysteresis: float) -> bool:
+        if self.harm is None or evidence.surprise >= 0:
+            return False
+        mean = effect(evidence.surprise / UNIT, evidence.size / UNIT)
+        confidence = max(0.5, self.harm - hysteresis)
+        spread = math.sqrt(NOISE / (evidence.size / UNIT + STRENGTH))
+        return mean <= -NormalDist().inv_cdf(confidence) * spread
 
     def with_rank(self, rank: Sequence[float]) -> Self:
         """The same policy with other ranking weights, checked like the policy's own."""

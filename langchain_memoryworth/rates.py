@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from langchain_memoryworth.database import Session, Statement
-from langchain_memoryworth.evidence import UNIT
+from langchain_memoryworth.evidence import UNIT, Evidence
 
 _SHARDS = 8
 PRIOR = 0.5
@@ -47,8 +47,12 @@ class Rates:
         self._rates = dict(rates)
         self._changes: dict[tuple[Place, int], list[int]] = defaultdict(lambda: [0, 0])
 
-    def base(self, place: Place) -> float:
+    def base(self, place: Place, *, without: Evidence | None = None) -> float:
         """The success rate to be expected at a place, shrunk to that of the namespace, and that to 1/2; in (0, 1).
+
+        Args:
+            place: Namespace and context.
+            without: Counters of a memory whose own episodes are left out, as far as they tell.
 
         References:
             Efron and Morris (1975), JASA 70: shrinking a group's rate to that of all groups.
@@ -58,7 +62,7 @@ class Rates:
             >>> rates.base(Place("[]", "")), rates.base(Place("[]", "hard")), rates.base(Place("[]", "new"))
             (0.9, 0.45, 0.9)
         """
-        whole = self._rates.get(Place(place.namespace, ""), Rate())
+        whole = _others(self._rates.get(Place(place.namespace, ""), Rate()), without)
         parent = _shrunk(whole, PRIOR, PRIOR_STRENGTH)
         if not place.context:
             return parent
@@ -116,16 +120,32 @@ def read(session: Session, places: Iterable[Place]) -> Rates:
     return Rates(found)
 
 
+def of_memory(session: Session, seq: int, own: Evidence) -> float:
+    """The base rate of the other episodes in the namespace of a memory."""
+    row = session.row(_NAMESPACE, seq=seq)
+    place = Place("" if row is None else str(row[0]), "")
+    return read(session, [place]).base(place, without=own)
+
+
 def all_rates(session: Session, namespace: str) -> dict[str, Rate]:
     """The rates of a namespace by context, `""` being the whole of it."""
     rows = session.rows(_ALL, namespace=namespace)
     return {context: Rate(int(episodes), int(reward)) for context, episodes, reward in rows}
 
 
+def _others(rate: Rate, own: Evidence | None) -> Rate:
+    if own is None:
+        return rate
+    episodes = max(0, rate.episodes - own.retrievals)
+    reward = rate.reward - round(own.worth * own.retrievals * UNIT)
+    return Rate(episodes, min(max(0, reward), episodes * UNIT))
+
+
 def _shrunk(rate: Rate, prior: float, strength: float) -> float:
     return (rate.reward / UNIT + strength * prior) / (rate.episodes + strength)
 
 
+_NAMESPACE = Statement("SELECT namespace FROM memories WHERE seq = :seq")
 _READ = Statement(
     "SELECT SUM(episodes), SUM(reward) FROM rates WHERE namespace = :namespace AND context = :context"
 )

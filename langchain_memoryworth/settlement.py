@@ -111,7 +111,7 @@ class Surroundings:
         after = [r.place for r in rows if given[r.standing.seq].size]
         was = rows[0].settled_as if rows else None
         self.rates.move(eid, (before, was), (after, settled.head["reward"]))
-        for stands, change, _ in settled.deltas:
+        for stands, change, *_ in settled.deltas:
             total, size = self._sums(stands)
             self._learnt[stands.seq] = total + change.surprise, size + change.size
 
@@ -155,7 +155,10 @@ def settle(
         change = new.evidence
         if row.credit != NO_CREDIT:
             change -= row.credit.evidence
-        settled.deltas.append(standing.Delta(row.standing, change, epoch))
+        base = None
+        if policy.margin_low is not None:
+            base = surroundings.rates.base(row.place, without=row.standing.evidence)
+        settled.deltas.append(standing.Delta(row.standing, change, epoch, base))
         if row.place.context:
             settled.strata.append((seq, row.place.context, change))
         written = {"eid": eid, "seq": seq, "expected": expectation, "epoch": epoch}

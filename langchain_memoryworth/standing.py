@@ -20,6 +20,8 @@ from langchain_memoryworth.schema import COUNTERS
 ChangeKind = Literal["memories", "episode", "policy", "erase", "trial"]
 PolicyOf = Callable[[Session], Policy]
 """The policy in force, asked inside the transaction that judges by it: another process may just have set another."""
+LEAST_POOL = 20
+"""Memories of a namespace below which a policy with `max_suppressed` suppresses none of them."""
 CHUNK = 500
 """Values in one IN list; SQLite once allowed no more than 999 parameters."""
 
@@ -50,11 +52,13 @@ class Delta(NamedTuple):
     Attributes:
         evidence: What is added.
         epoch: The restore count under which the credit was first given.
+        base_rate: Success rate of the other episodes where it was shown, if the policy asks for it.
     """
 
     standing: Standing
     evidence: Evidence
     epoch: int
+    base_rate: float | None = None
 
 
 def in_chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
@@ -109,13 +113,13 @@ def add(session: Session, deltas: Sequence[Delta], policy: Policy, now: float) -
     old = [d for d in ordered if d.epoch < d.standing.epoch]
     if old:
         session.run_many(_ADD_TO_BASELINE, [_addends(d.standing.seq, d.evidence) for d in old])
-    for before, change, epoch in ordered:
+    for before, change, epoch, base_rate in ordered:
         after = before.evidence + change
         if not before.epoch:
             recent = after
         else:
             recent = before.recent if epoch < before.epoch else before.recent + change
-        follow(session, before, recent, after, policy, now)
+        follow(session, before, recent, after, policy, now, base_rate=base_rate)
 
 
 def add_to_strata(session: Session, strata: Iterable[tuple[int, str, Evidence]]) -> None:
@@ -137,22 +141,31 @@ def follow(
     evidence: Evidence,
     policy: Policy,
     now: float,
+    *,
+    base_rate: float | None = None,
 ) -> bool:
     """Set the status that the policy gives to this evidence; True if it changed."""
     sources = 0
     if standing.status is Status.QUARANTINED and policy.enough(recent):  # asked last: it reads much
         sources = session.number(SOURCES, seq=standing.seq, epoch=standing.epoch)
-    status = policy.next_status(standing.status, recent, sources=sources)
+    status = policy.next_status(standing.status, recent, sources=sources, base_rate=base_rate)
     if status is standing.status:
         return False
-    reason = (
-        f"worth {recent.worth:.3f} over {recent.effective_size:g} retrievals, "
-        f"theta_low {policy.theta_low:g}, v_min {policy.v_min:g}"
-    )
+    if status is Status.SUPPRESSED and not _may_suppress(session, standing.seq, policy):
+        return False
+    reason = policy.reason(recent, base_rate=base_rate)
     kind = statuses.automatic(standing.status, status)
     judged = standing._replace(evidence=evidence)
     move(session, judged, status, kind, "policy", reason, now)
     return True
+
+
+def _may_suppress(session: Session, seq: int, policy: Policy) -> bool:
+    """Whether one more memory of the namespace may be held back by the policy; counted only when one is about to be."""
+    if policy.max_suppressed >= 1:
+        return True
+    [(live, held)] = session.rows(_SHARE, seq=seq)
+    return bool(live >= LEAST_POOL and held < max(1, int(policy.max_suppressed * live)))
 
 
 def move(
@@ -268,6 +281,11 @@ _ADD_TO_STRATUM = Statement(
 )
 _STRATA = Statement(
     f"SELECT context, {', '.join(COUNTERS)} FROM strata WHERE seq = :seq AND size > 0 ORDER BY context"
+)
+_SHARE = Statement(
+    "SELECT COUNT(*), SUM(CASE WHEN e.status = 'suppressed' THEN 1 ELSE 0 END) FROM memories m "
+    "JOIN evidence e ON e.seq = m.seq WHERE m.retired_at IS NULL "
+    "AND m.namespace = (SELECT namespace FROM memories WHERE seq = :seq)"
 )
 _SET_STATUS = Statement("UPDATE evidence SET status = :status WHERE seq = :seq")
 _REBASE = Statement(

@@ -1,0 +1,239 @@
+"""Decisions beyond the paper's rule: by bounds, below the base rate, by effect, and never more than a share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from langchain_core.documents import Document
+from pydantic import ValidationError
+
+from langchain_memoryworth import MemoryWorthStore, Policy, Status, Verdict
+from langchain_memoryworth.credible import verdict
+from langchain_memoryworth.evidence import UNIT, Evidence
+from langchain_memoryworth.records import EpisodeKey
+from tests.fakes import assert_exact
+
+StoreMaker = Callable[..., MemoryWorthStore]
+
+
+def counts(good: int, bad: int) -> Evidence:
+    n = (good + bad) * UNIT
+    return Evidence(good * UNIT, bad * UNIT, n, n, good + bad)
+
+
+def filled(
+    make_store: StoreMaker, count: int, policy: Policy, url: str = "sqlite://"
+) -> MemoryWorthStore:
+    store = make_store(url, policy=policy)
+    store.add_texts([f"note {i}" for i in range(count)], ids=[f"m{i}" for i in range(count)])
+    return store
+
+
+def run(store: MemoryWorthStore, name: str, ids: list[str], outcome: float) -> None:
+    store.governor.expose_documents(EpisodeKey(name), [Document("", id=i) for i in ids])
+    store.record_outcome(name, outcome)
+
+
+def suppressed(store: MemoryWorthStore) -> set[str]:
+    return {m.id for m in store.suppressed()}
+
+
+# -- by bounds --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("good", "bad"), [(0, 3), (2, 11), (3, 10), (30, 4), (50, 50), (4, 6)])
+def test_with_a_confidence_verdicts_are_those_by_bounds(good: int, bad: int) -> None:
+    policy = Policy(confidence=0.95, v_min=0)
+    expected = verdict(good / (good + bad), good + bad, confidence=0.95)
+    assert policy.verdict(counts(good, bad)) is expected
+    arrays = policy.verdicts(np.array([good / (good + bad)]), np.array([float(good + bad)]))
+    assert arrays.tolist() == [expected.value]
+
+
+def test_chance_alone_hides_less_than_by_the_ratio() -> None:
+    """4 failures more than successes in 10 are LOW to the ratio, and no news to the bounds."""
+    assert Policy().verdict(counts(3, 7)) is Verdict.LOW
+    assert Policy(confidence=0.95).verdict(counts(3, 7)) is Verdict.UNCERTAIN
+    assert Policy(confidence=0.95, v_min=20).verdict(counts(0, 10)) is Verdict.UNCERTAIN
+
+
+def test_what_is_hidden_by_bounds_comes_back_by_bounds(make_store: StoreMaker) -> None:
+    store = filled(make_store, 1, Policy(confidence=0.95, v_min=0, hysteresis=0.2))
+    status = []
+    for i in range(14):
+        run(store, f"r{i}", ["m0"], i >= 5)
+        status.append(store.memory("m0").status)
+    first, back = status.index(Status.SUPPRESSED), status.index(Status.ACTIVE, 5)
+    policy = store.policy
+    assert policy.verdict(counts(0, first + 1)) is Verdict.LOW
+    assert policy.verdict(counts(0, first)) is not Verdict.LOW
+    # P(p < .4) >= .75 keeps it hidden: the exact cumulative distribution of Beta(1 + s, 6) in scipy's words.
+    from scipy.stats import beta
+
+    inside = [beta.cdf(0.4, 1 + s, 6) for s in range(10)]
+    assert back == 4 + next(s for s, p in enumerate(inside) if p < 0.75)
+
+
+# -- below the base rate ----------------------------------------------------------------------------------------
+
+
+def test_where_tasks_are_hard_nothing_is_hidden_for_it(make_store: StoreMaker, url: str) -> None:
+    """Every memory succeeds in 3 of 10 episodes: LOW to the paper, and as good as all others here."""
+    for margin, hidden in ((None, 30), (0.1, 0)):
+        store = make_store(url if margin else "sqlite://", policy=Policy(margin_low=margin))
+        store.add_texts([f"note {i}" for i in range(30)], ids=[f"m{i}" for i in range(30)])
+        for i in range(300):
+            run(store, f"r{i}", [f"m{i % 30}"], (i // 30) in (1, 4, 8))
+        assert len(suppressed(store)) == hidden
+        assert_exact(store)
+
+
+def test_an_outage_that_fails_everything_suppresses_nothing(make_store: StoreMaker) -> None:
+    hidden = {}
+    for margin in (None, 0.15):
+        store = filled(make_store, 30, Policy(margin_low=margin))
+        for i in range(300):  # ten retrievals each, then as many in the outage
+            run(store, f"r{i}", [f"m{i % 30}"], i // 30 in (0, 1, 2, 3))
+        hidden[margin] = len(suppressed(store))
+        for i in range(300, 600):
+            run(store, f"r{i}", [f"m{i % 30}"], False)
+        assert_exact(store)
+        hidden[margin, "outage"] = len(suppressed(store))
+    assert hidden == {None: 0, (None, "outage"): 30, 0.15: 0, (0.15, "outage"): 0}
+
+
+def test_what_fails_while_the_others_succeed_is_hidden(make_store: StoreMaker) -> None:
+    store = filled(make_store, 30, Policy(margin_low=0.15))
+    for i in range(300):
+        run(store, f"r{i}", [f"m{i % 30}"], i % 30 != 7 and i % 3 != 0)
+    assert suppressed(store) == {"m7"} | {f"m{i}" for i in range(0, 30, 3)}
+
+
+def test_the_base_rate_of_the_context_counts(make_store: StoreMaker) -> None:
+    """In hard tasks 3 of 10 succeed with or without the memory; it was only ever asked there."""
+    store = filled(make_store, 20, Policy(margin_low=0.1))
+    for i in range(400):
+        hard = i % 2 == 0
+        memory = f"m{(i // 2) % 10 + (0 if hard else 10)}"
+        key = EpisodeKey(f"r{i}", context="hard" if hard else "easy")
+        store.governor.expose_documents(key, [Document("", id=memory)])
+        store.record_outcome(f"r{i}", (i // 20) % 10 in (1, 4, 8) if hard else True)
+    assert suppressed(store) == set()
+
+
+def test_another_policy_judges_by_the_base_rate_too(make_store: StoreMaker, file_url: str) -> None:
+    store = filled(make_store, 30, Policy(suppress=False), file_url)
+    for i in range(300):
+        run(store, f"r{i}", [f"m{i % 30}"], (i // 30) in (1, 4, 8))
+    store.close()
+    assert len(suppressed(make_store(file_url, policy=Policy(margin_low=0.1)))) == 0
+    assert len(suppressed(make_store(file_url, policy=Policy()))) == 30
+
+
+# -- by effect --------------------------------------------------------------------------------------------------
+
+
+def test_a_memory_that_does_harm_is_found_among_its_companions(
+    make_store: StoreMaker, url: str
+) -> None:
+    """`bad` fails every second episode that would succeed; its companions share the blame only in their ratio."""
+    store = make_store(url, policy=Policy(harm=0.95, suppress=True, theta_low=0.0, theta_high=0.6))
+    store.add_texts(["a", "b", "c", "bad"], ids=["a", "b", "c", "bad"])
+    for i in range(200):
+        ids = ["a", "b", "c"]
+        if i % 2:
+            ids[i // 2 % 3] = "bad"
+        run(store, f"r{i}", ids, "bad" not in ids or i % 4 == 1)
+    assert suppressed(store) == {"bad"}
+    assert "effect -0." in store.history("bad")[-1].reason
+    assert_exact(store)
+
+
+def test_without_companions_or_contexts_an_average_memory_has_no_effect(
+    make_store: StoreMaker,
+) -> None:
+    store = filled(make_store, 20, Policy(harm=0.9, theta_low=0.0))
+    for i in range(400):
+        run(store, f"r{i}", [f"m{i % 20}"], (i // 20) % 5 < 2)
+    assert suppressed(store) == set()
+
+
+def test_a_correction_takes_back_the_surprise_exactly(make_store: StoreMaker, url: str) -> None:
+    store = filled(make_store, 6, Policy(suppress=False), url)
+    rng = np.random.default_rng(3)
+    for i in range(60):
+        ids = [f"m{j}" for j in rng.choice(6, 3, replace=False)]
+        run(store, f"r{i}", ids, float(rng.random() < 0.6))
+    before = {f"m{j}": store.evidence(f"m{j}") for j in range(6)}
+    store.record_outcome("r10", 0.25)
+    store.record_outcome("r59", 0.75)
+    assert_exact(store)
+    store.withdraw_outcome("r59")
+    assert_exact(store)
+    store.record_outcome("r59", 0.0)
+    assert {m: store.evidence(m) for m in before} != before
+    assert_exact(store)
+
+
+def test_a_batch_learns_in_order(make_store: StoreMaker) -> None:
+    """Several outcomes at once are met by what the ones before them taught, as one by one."""
+    one, many = (filled(make_store, 4, Policy(suppress=False)) for _ in range(2))
+    said = []
+    for i in range(40):
+        ids = [Document("", id=f"m{i % 4}"), Document("", id=f"m{(i + 1) % 4}")]
+        for store in (one, many):
+            store.governor.expose_documents(EpisodeKey(f"r{i}"), ids)
+        said.append((f"r{i}", i % 3 > 0))
+    for run_id, outcome in said:
+        one.record_outcome(run_id, outcome)
+    many.record_outcomes(said)
+    assert [one.evidence(f"m{i}") for i in range(4)] == [many.evidence(f"m{i}") for i in range(4)]
+    assert_exact(many)
+
+
+# -- never more than a share ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("count", "share", "most"), [(40, 0.25, 10), (20, 0.01, 1), (19, 0.5, 0)])
+def test_the_policy_suppresses_a_share_at_most(
+    make_store: StoreMaker, count: int, share: float, most: int
+) -> None:
+    store = filled(make_store, count, Policy(max_suppressed=share, v_min=3))
+    for i in range(4 * count):
+        run(store, f"r{i}", [f"m{i % count}"], False)
+    assert len(suppressed(store)) == most
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("confidence", 0.5),
+        ("confidence", 1.0),
+        ("harm", 0.4),
+        ("margin_low", -0.1),
+        ("max_suppressed", 1.1),
+        ("hold_out", 1.0),
+    ],
+)
+def test_wrong_rules(field: str, value: float) -> None:
+    with pytest.raises(ValidationError, match=field):
+        Policy(**{field: value})
+
+
+def test_the_paper_is_the_paper() -> None:
+    paper = Policy.paper()
+    assert (
+        paper.confidence,
+        paper.margin_low,
+        paper.harm,
+        paper.max_suppressed,
+        paper.hold_out,
+    ) == (
+        None,
+        None,
+        None,
+        1.0,
+        0.0,
+    )
