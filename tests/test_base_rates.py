@@ -1,0 +1,213 @@
+"""Base rates, relative thresholds and guard rails: the arithmetic, and worlds in which they have to hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from langchain_memoryworth import drift
+from langchain_memoryworth.base_rates import (
+    HALF_LIFE,
+    MARGIN,
+    base_rate,
+    low_threshold,
+    may_suppress,
+    room,
+)
+from langchain_memoryworth.credible import is_below
+from langchain_memoryworth.discount import Discounted, added, discounted, nothing
+from langchain_memoryworth.errors import InvalidInputError
+
+# -- arithmetic
+
+
+def test_a_memory_is_not_compared_with_itself() -> None:
+    """It was in 50 of 100 episodes, which all failed; the others all succeeded."""
+    assert base_rate(50, 100) == pytest.approx(0.5)
+    assert base_rate(50, 100, own_episodes=50, strength=1e-9) == pytest.approx(1.0)
+
+
+@given(st.floats(0, 1), st.floats(0.1, 50))
+def test_without_other_episodes_it_is_the_parents(parent: float, strength: float) -> None:
+    for own in (0.0, 30.0):
+        rate = base_rate(
+            own / 2, own, own_successes=own / 2, own_episodes=own, parent=parent, strength=strength
+        )
+        assert rate == pytest.approx(parent)
+
+
+@given(
+    st.floats(0, 100),
+    st.floats(0, 1),
+    st.floats(0, 1),
+    st.floats(0, 1),
+    st.floats(0, 1),
+)
+def test_it_lies_between_what_is_seen_and_the_parent(
+    episodes, share, own_share, own_rate, parent
+) -> None:
+    own = episodes * own_share
+    rate = base_rate(
+        episodes * share,
+        episodes,
+        own_successes=own * own_rate,
+        own_episodes=own,
+        parent=parent,
+    )
+    assert 0 <= rate <= 1
+
+
+def test_sums_that_are_off_in_the_last_bits_do_no_harm() -> None:
+    rate = base_rate(10.0, 10.0, own_successes=10.0 + 1e-12, own_episodes=10.0 + 1e-12)
+    assert rate == pytest.approx(0.5)
+
+
+def test_strength_must_be_above_zero() -> None:
+    with pytest.raises(InvalidInputError):
+        base_rate(1, 2, strength=0.0)
+
+
+def test_the_lower_threshold_counts() -> None:
+    assert low_threshold(0.4, [0.9, 0.5, 0.1], margin_low=0.2).round(9).tolist() == [0.4, 0.3, 0.0]
+    assert low_threshold(None, 0.9, margin_low=0.2) == pytest.approx(0.7)
+    assert low_threshold(0.4, 0.5, margin_low=None) == low_threshold(0.4) == 0.4
+
+
+@pytest.mark.parametrize("given", [{}, {"expected": 0.5, "margin_low": None}])
+def test_something_to_compare_with_is_needed(given) -> None:
+    with pytest.raises(InvalidInputError):
+        low_threshold(None, **given)
+
+
+# -- guard rails
+
+
+@given(
+    st.lists(st.floats(0, 1), max_size=50),
+    st.integers(0, 400),
+    st.integers(0, 100),
+    st.floats(0, 1),
+)
+def test_never_more_than_the_share_and_the_surest_first(certainty, total, already, share) -> None:
+    allowed = may_suppress(certainty, total=total, suppressed=already, share=share)
+    count = int(allowed.sum())
+    assert count == 0 or count + already <= max(1, share * total + 1e-6)
+    assert count == 0 or total >= 20
+    chosen = [c for c, ok in zip(certainty, allowed, strict=True) if ok]
+    left = [c for c, ok in zip(certainty, allowed, strict=True) if not ok]
+    assert not chosen or not left or min(chosen) >= max(left)
+
+
+def test_one_is_always_allowed_from_twenty_on_and_none_below() -> None:
+    assert (room(19, share=1.0), room(20, share=0.0), room(100, share=0.29)) == (0, 1, 29)
+    assert may_suppress([0.99, 0.99], total=20, suppressed=0, share=0.0).tolist() == [True, False]
+    assert not may_suppress([0.99], total=19, suppressed=0).any()
+    assert may_suppress([], total=50, suppressed=0).shape == (0,)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_a_share_is_a_share(share: float) -> None:
+    with pytest.raises(InvalidInputError):
+        room(100, share=share)
+
+
+# -- worlds
+
+
+class World:
+    """A namespace in which k random memories share each outcome; which of them ever look LOW, by each rule."""
+
+    def __init__(self, seed: int, memories: int, k: int, born_late: int = 0) -> None:
+        self.rng, self.k, self.late = np.random.default_rng(seed), k, born_late
+        self.memories = memories
+        self.success, self.size, self.expected = np.zeros((3, memories))
+        self.all, self.own = nothing(1), nothing(memories)
+        self.detector = drift.fresh(memories)
+        self.episode = 0
+        self.hidden = {r: np.zeros(memories, bool) for r in ("ratio", "absolute", "relative")}
+
+    def play(self, episodes: int, chance, *, late: bool = True) -> float:
+        """Episodes in which a set succeeds with the mean of its members' chances; their success rate."""
+        alive = self.memories if late else self.memories - self.late
+        rewards = []
+        for _ in range(episodes):
+            self.episode += 1
+            shown = self.rng.choice(alive, self.k, replace=False)
+            rewards.append(float(self.rng.random() < chance[shown].mean()))
+            self.settle(shown, rewards[-1])
+        return float(np.mean(rewards))
+
+    def settle(self, shown, reward: float) -> None:
+        now = self.episode
+        whole = discounted(self.all, now, half_life=HALF_LIFE)
+        mine = Discounted(*(field[shown] for field in self.own))
+        mine = discounted(mine, now, half_life=HALF_LIFE)
+        base = base_rate(
+            whole.success, whole.size, own_successes=mine.success, own_episodes=mine.size
+        )
+        self.all = added(whole, reward, at=now, half_life=HALF_LIFE)
+        mine = added(mine, reward, at=now, half_life=HALF_LIFE)
+        for field, value in zip(self.own, mine, strict=True):
+            field[shown] = value
+        self.success[shown] += reward
+        self.size[shown] += 1
+        self.expected[shown] += base
+        states = drift.update(self.detector[shown], reward, expected=base, at=now)
+        self.detector[shown] = states
+        self.judge(shown, states)
+
+    def judge(self, shown, states) -> None:
+        enough = self.size[shown] >= 10
+        limits = low_threshold(0.4, self.expected[shown] / self.size[shown])
+        declined = (
+            drift.declined(states, theta=0.4),
+            drift.declined(states, theta=0.4, margin=MARGIN),
+        )
+        for at, i in enumerate(shown):
+            a, b = 1 + self.success[i], 1 + self.size[i] - self.success[i]
+            low = {
+                "ratio": self.success[i] < 0.4 * self.size[i],
+                "absolute": is_below(0.4, a, b, 0.95) or declined[0][at],
+                "relative": is_below(float(limits[at]), a, b, 0.95) or declined[1][at],
+            }
+            for rule, value in low.items():
+                self.hidden[rule][i] |= bool(value and enough[at])
+
+    def count(self, rule: str) -> int:
+        return int(self.hidden[rule].sum())
+
+
+@pytest.mark.parametrize(
+    ("memories", "k", "late", "harm"), [(20, 5, 0, 15), (30, 3, 10, 20), (200, 5, 60, 20)]
+)
+def test_an_outage_that_fails_everything_suppresses_nothing(memories, k, late, harm) -> None:
+    """1,000 good episodes, 250 that all fail, 250 good ones; some memories are born into the outage.
+
+    Without the base rate most would be hidden; with it none, and the guard rails need not even act.
+    """
+    world = World(1, memories, k, late)
+    chance = world.rng.normal(0.7, 0.1, memories).clip(0.4, 0.95)
+    world.play(1_000, chance, late=False)
+    world.play(250, np.zeros(memories))
+    world.play(250, chance)
+    assert world.count("absolute") >= harm
+    assert world.count("relative") == 0
+
+
+def test_where_tasks_are_hard_the_ratio_hides_most_and_the_base_rate_hardly_any() -> None:
+    """100 memories, all with a success rate of about .4: there is nothing to gain by hiding."""
+    world = World(2, 100, 5)
+    world.play(2_000, np.full(100, 0.4))
+    assert world.count("ratio") >= 60
+    assert world.count("relative") <= 5
+
+
+def test_memories_far_below_the_others_are_still_found() -> None:
+    """One in ten has a rate near 0, alone in its episode; the others .75."""
+    world = World(3, 50, 1)
+    chance = np.where(np.arange(50) < 5, 0.05, 0.75)
+    world.play(2_000, chance)
+    assert world.hidden["relative"][:5].all()
+    assert not world.hidden["relative"][5:].any()
