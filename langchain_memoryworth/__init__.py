@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from langchain_memoryworth.recorder import SHOWN_EVENT, USED_EVENT
     from langchain_memoryworth.records import Health, Memory, Outcome, Status, Verdict
     from langchain_memoryworth.retriever import MemoryWorthRetriever
-    from langchain_memoryworth.sources import Feedback, OutcomeSource, Pulled, pull
+    from langchain_memoryworth.sources import Feedback, OutcomeSource, Pulled, apull, pull
     from langchain_memoryworth.suppression import SuppressionFilter
     from langchain_memoryworth.vectorstore import MemoryWorthStore
 
@@ -74,6 +74,7 @@ _HOME = {
     "keyword_match": "judges",
     "memory_worth": "callbacks",
     "output_key": "judges",
+    "apull": "sources",
     "pull": "sources",
     "rejections_as_failure": "judges",
     "scores_of": "evaluators",
@@ -111,6 +112,7 @@ __all__ = [
     "SuppressionFilter",
     "Verdict",
     "__version__",
+    "apull",
     "evaluator",
     "exact_match",
     "exceptions_as_failure",

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeVar
+
+from langchain_core.runnables import run_in_executor
 
 from langchain_memoryworth.errors import UnknownRunError
 from langchain_memoryworth.governor import Governor, governor_of
@@ -134,6 +137,11 @@ def pull(
         work.take(source.again(said))
         work.withdraw({i: run for i, run in said.items() if i not in work.seen})
     return work.done
+
+
+async def apull(store: Any, source: OutcomeSource, **options: Any) -> Pulled:
+    """`pull` off the event loop, with the same arguments: the services' clients wait for their answers."""
+    return await run_in_executor(None, partial(pull, store, source, **options))
 
 
 @dataclass(slots=True)

@@ -17,7 +17,37 @@ PAGE = Path(__file__).parents[1] / "docs" / "adapters.md"
 BEGIN = "<!-- compatibility: written by tests/compatibility.py -->"
 END = "<!-- /compatibility -->"
 _PROMPT = "what reached the prompt"
+_ASKED = "what was recalled into the prompt; the turn's outcome"
+_SAID = "outcomes by the feedback's own id; corrections and deletions"
 THROUGH = (
+    (
+        "`MemoryWorthMiddleware`",
+        "`create_agent`",
+        "langchain",
+        _ASKED,
+        "test_middleware_outcomes.test_the_outcome_function_sees_the_turn",
+    ),
+    (
+        "`MemoryWorthMiddleware`",
+        "`create_deep_agent`",
+        "deepagents",
+        _ASKED,
+        "test_agents_elsewhere.test_it_works_in_deep_agents",
+    ),
+    (
+        "`pull`, `apull`",
+        "`LangSmithFeedback`",
+        "langsmith",
+        _SAID,
+        "test_sources.test_feedback_is_pulled_off_the_event_loop",
+    ),
+    (
+        "`pull`, `apull`",
+        "`LangfuseScores`",
+        "langfuse",
+        _SAID,
+        "test_sources.test_feedback_is_pulled_off_the_event_loop",
+    ),
     (
         "langmem",
         "`create_search_memory_tool`",

@@ -27,6 +27,7 @@ from langchain_memoryworth import (
     Policy,
     Pulled,
     Run,
+    apull,
     evaluator,
     pull,
     scores_of,
@@ -90,6 +91,15 @@ def test_feedback_becomes_outcomes_once(memories: MemoryWorthStore, service: Any
     assert (memories.worth("apple"), memories.worth("bread")) == (1.0, 0.0)
     assert counters(memories) == before
     assert memories.run(good).outcomes[0].source == service.source.name
+
+
+@both
+async def test_feedback_is_pulled_off_the_event_loop(
+    memories: MemoryWorthStore, service: Any
+) -> None:
+    service.say(retrieved(memories, "apple"), True)
+    assert await apull(memories, service.source) == Pulled(recorded=1, until=START)
+    assert memories.worth("apple") == 1.0
 
 
 @both
