@@ -197,11 +197,10 @@ class Audit:
         with self._database.read() as session:
             return [(at, reward) for at, reward in session.rows(_REWARDS)]
 
-    def first_suppression(self) -> float | None:
-        """When the policy first suppressed a memory."""
+    def suppressions(self) -> list[float]:
+        """When memories were suppressed, by the policy or a person, oldest first."""
         with self._database.read() as session:
-            row = session.row(_FIRST_SUPPRESSION)
-        return None if row is None or row[0] is None else float(row[0])
+            return [float(at) for (at,) in session.rows(_SUPPRESSIONS)]
 
     def schema_version(self) -> int:
         """The schema version of the database."""
@@ -298,7 +297,7 @@ _REWARDS = Statement(
     "SELECT settled_at, reward FROM episodes "
     "WHERE reward IS NOT NULL AND settled_at IS NOT NULL ORDER BY settled_at, eid"
 )
-_FIRST_SUPPRESSION = Statement("SELECT MIN(at) FROM actions WHERE kind = 'suppress'")
+_SUPPRESSIONS = Statement("SELECT at FROM actions WHERE kind = 'suppress' ORDER BY at")
 _VERSION = Statement("SELECT value FROM meta WHERE key = 'schema_version'")
 _FIND = Statement(
     "SELECT eid FROM episodes WHERE eid = COALESCE("

@@ -1,36 +1,84 @@
-"""One HTML file about a store, with its plots inside: opens offline, runs no script, and every stored text is escaped."""
+"""One HTML file about a store, with its plots inside: opens offline, runs no script, and every stored text is escaped.
+
+Each section is one function: from the facts to a title, a sentence, a plot, a table.
+"""
 
 from __future__ import annotations
 
 import base64
-import io
-from collections.abc import Callable, Sequence
-from dataclasses import fields
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from functools import partial
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import NamedTuple
 
-from langchain_memoryworth.credible import Belief, belief
-from langchain_memoryworth.errors import MissingExtraError
+from langchain_memoryworth import plots as draw
+from langchain_memoryworth.audit import Settlement, worth_points
+from langchain_memoryworth.credible import belief
 from langchain_memoryworth.evidence import UNIT, Evidence
 from langchain_memoryworth.operations import GovernedMemories
+from langchain_memoryworth.plots import Rate
+from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.progress import Progress, unwatched, watched
-from langchain_memoryworth.records import Memory, Namespace, Status
+from langchain_memoryworth.proposals import Proposal
+from langchain_memoryworth.records import Action, Health, Memory, Namespace, Status
 from langchain_memoryworth.terminal import clean
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 TRAJECTORIES = 8
-"""Memories whose worth is drawn over time: those with the most evidence."""
-_COLOURS = {
-    Status.ACTIVE: "#1f77b4",
-    Status.SUPPRESSED: "#d62728",
-    Status.WITHHELD: "#9467bd",
-    Status.PINNED: "#2ca02c",
-    Status.QUARANTINED: "#ff7f0e",
-    Status.DEPRECATED: "#7f7f7f",
-}
+"""Memories whose worth is drawn over time: those held back, then those with the most evidence."""
+PERIODS = 12
+"""Into how many parts of equal numbers of runs the history is cut."""
+MOST_VALUES = 10
+"""A metadata key with more values than this names single memories, and is no group."""
+MOST_ROWS = 24
+QUEUE = 25
+
+
+class Section(NamedTuple):
+    """One part of the report.
+
+    Attributes:
+        name: Of the PNG, without its ending.
+        note: What it shows, a sentence or two.
+        plot: Draws it; None where there is nothing to draw.
+        rows: How many names the plot lists; 0 means none.
+        table: Heads and rows.
+    """
+
+    name: str
+    title: str
+    note: str
+    plot: draw.Draw | None = None
+    rows: int = 0
+    table: tuple[Sequence[str], Sequence[Sequence[object]]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the report is made from.
+
+    Attributes:
+        settlements: The settled runs of each memory, by its id.
+        spaces: The settled runs of every namespace: id and reward.
+        history: What was decided about each memory, by its id.
+        rewards: When each run of the store was settled, and its reward, oldest first.
+        held_back: When a memory was suppressed, by the policy or a person, oldest first.
+    """
+
+    where: str
+    now: datetime
+    policy: Policy
+    health: Health
+    memories: Sequence[Memory]
+    settlements: Mapping[str, Sequence[Settlement]]
+    spaces: Mapping[Namespace, Mapping[str, float]]
+    history: Mapping[str, Sequence[Action]]
+    rewards: Sequence[tuple[float, float]]
+    held_back: Sequence[float]
+    queue: Sequence[Proposal]
 
 
 def write_report(
@@ -48,137 +96,334 @@ def write_report(
         path: Where the HTML goes.
         namespace: None means the store's own.
         plots: A folder that gets each plot as PNG, too.
-        progress: Told how many plots are drawn.
+        progress: Told how many sections are drawn.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
     """
-    pictures = {name: _png(figure) for name, figure in _figures(store, namespace, progress).items()}
+    draw.new_figure()  # before minutes of reading, not after
+    facts = gather(store, namespace)
+    sections = [make(facts) for make in SECTIONS]
+    pictures = {
+        s.name: draw.picture(s.plot, rows=s.rows)
+        for s in watched(sections, "drawing", progress)
+        if s.plot is not None
+    }
     if plots is not None:
         plots.mkdir(parents=True, exist_ok=True)
         for name, picture in pictures.items():
             (plots / f"{name}.png").write_bytes(picture)
-    path.write_text(_page(store, namespace, pictures), encoding="utf-8")
+    path.write_text(_page(facts, sections, pictures), encoding="utf-8")
     return path
 
 
-# -- plots ------------------------------------------------------------------------------------------------------------
-
-
-def _figures(
-    store: GovernedMemories, namespace: Namespace | None, progress: Progress
-) -> dict[str, Figure]:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("plot", "matplotlib") from error
-    memories = store.memories(namespace=namespace)
-    figures = {}
-    plots: list[tuple[str, Callable[..., None]]]
-    plots = [("worth", _worths), ("trajectories", _paths), ("before_after", _rates)]
-    for name, draw in watched(plots, "drawing", progress):
-        figure = Figure(figsize=(7, 4), layout="constrained")
-        draw(figure.subplots(), store, memories, namespace)
-        figures[name] = figure
-    return figures
-
-
-def _worths(
-    axes: Any, store: GovernedMemories, memories: Sequence[Memory], _: Namespace | None
-) -> None:
-    policy = store.policy
-    most = max((m.evidence.effective_size for m in memories), default=0.0)
-    right = 1.1 * max(most, policy.v_min, 1.0)
-    axes.axvspan(0, policy.v_min, color="0.93")
-    axes.fill_between([policy.v_min, right], 0, policy.theta_low, color="#f9d6d5")
-    axes.fill_between([policy.v_min, right], policy.theta_high, 1, color="#d8efd3")
-    for status, colour in _COLOURS.items():
-        some = [m.evidence for m in memories if m.status is status]
-        x, y = [e.effective_size for e in some], [e.worth for e in some]
-        axes.scatter(x, y, s=18, color=colour, label=f"{status} ({len(some)})")
-    axes.set(xlim=(0, right), ylim=(-0.03, 1.03), xlabel="effective retrievals", ylabel="worth")
-    axes.legend(fontsize=8)
-    axes.set_title("Worth against evidence: low, high, and too little to say")
-
-
-def _paths(
-    axes: Any, store: GovernedMemories, memories: Sequence[Memory], namespace: Namespace | None
-) -> None:
-    for m in sorted(memories, key=lambda m: -m.evidence.effective_size)[:TRAJECTORIES]:
-        points = store.worth_history(m.id, namespace=namespace)
-        if points:
-            name = clean(m.id, width=24).encode("ascii", "backslashreplace").decode()
-            worths = [p.worth for p in points]
-            axes.plot(range(1, len(worths) + 1), worths, label=f"[{name}]", linewidth=1)
-    axes.set(ylim=(-0.03, 1.03), xlabel="settled runs with the memory", ylabel="worth")
-    if axes.lines:
-        for text in axes.legend(fontsize=7).get_texts():
-            text.set_parse_math(False)  # an id is no formula
-    axes.set_title("Worth over time")
-
-
-def _rates(axes: Any, store: GovernedMemories, *_: object) -> None:
-    bars = before_and_after(store)
-    for place, (_name, runs, b) in enumerate(bars):
-        axes.errorbar([place], [b.mean], [[b.mean - b.low], [b.high - b.mean]], fmt="o", capsize=6)
-        axes.annotate(f"{runs} runs", (place, b.mean), xytext=(8, 0), textcoords="offset points")
-    axes.set_xticks(range(len(bars)), [name for name, _, _ in bars])
-    axes.set(xlim=(-0.5, 1.5), ylim=(0, 1), ylabel="success rate, 90 % interval")
-    axes.set_title("Runs before and after the first suppression")
-
-
-def before_and_after(store: GovernedMemories) -> list[tuple[str, int, Belief]]:
-    """Success rate of all runs before and after the first suppression: name, number of runs, belief.
-
-    It says what happened, not why: the tasks may have changed at the same time.
-    """
+def gather(store: GovernedMemories, namespace: Namespace | None = None) -> Facts:
+    """Read all that the report shows of one namespace."""
     steward = store.governor.steward
-    first = steward.first_suppression()
-    parts: dict[str, list[float]] = {"before": [], "after": []}
-    for at, reward in steward.rewards():
-        parts["before" if first is None or at <= first else "after"].append(reward)
-    return [(name, len(rewards), _rate(rewards)) for name, rewards in parts.items()]
+    own = store.governor.namespace if namespace is None else namespace
+    memories = store.memories(namespace=own)
+    settlements = steward.settlements(own)
+    spaces = {
+        n: _runs(settlements.values() if n == own else steward.settlements(n).values())
+        for n, _ in steward.namespaces()
+    }
+    drawn = _drawn(memories)
+    return Facts(
+        where=store.governor.url,
+        now=store.governor.now(),
+        policy=store.policy,
+        health=store.health(),
+        memories=memories,
+        settlements=settlements,
+        spaces=spaces,
+        history={m.id: store.history(m.id, namespace=own) for m in drawn},
+        rewards=steward.rewards(),
+        held_back=steward.suppressions(),
+        queue=store.review(QUEUE, namespace=own),
+    )
 
 
-def _rate(rewards: Sequence[float]) -> Belief:
-    good, n = round(sum(rewards) * UNIT), len(rewards) * UNIT
-    return belief(Evidence(good, n - good, n, n, len(rewards)))
+# -- sections ---------------------------------------------------------------------------------------------------------
 
 
-def _png(figure: Figure) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
-    return buffer.getvalue()
+def health(facts: Facts) -> Section:
+    """Counts, and what was lost."""
+    rows = [(f.name, getattr(facts.health, f.name)) for f in fields(facts.health)]
+    return Section("health", "Health", "", table=(("", "count"), rows))
+
+
+def worths(facts: Facts) -> Section:
+    """The distribution of worth against evidence."""
+    note = (
+        "Each point is a memory. In the grey the policy has no verdict, red is LOW, green is HIGH; with evidence since a "
+        "restore, or below the hysteresis, a status may differ from the colour beneath it."
+    )
+    plot = partial(draw.worths, memories=facts.memories, policy=facts.policy)
+    return Section("worth", "Worth against evidence", note, plot)
+
+
+def trajectories(facts: Facts) -> Section:
+    """Worth over time of some memories."""
+    found = []
+    for m in _drawn(facts.memories):
+        points = worth_points(facts.settlements.get(m.id, ()))
+        if points:
+            at, worths_ = [p.at for p in points], [p.worth for p in points]
+            marks = [
+                (a.at, a.evidence.worth)
+                for a in facts.history[m.id]
+                if a.kind == "suppress" and a.evidence is not None
+            ]
+            found.append(draw.Path(draw.plain(m.id), at, worths_, marks))
+    note = (
+        "Those held back, then those with the most evidence. A cross marks where one was held back."
+    )
+    return Section("trajectories", "Worth over time", note, partial(draw.paths, found=found))
+
+
+def success(facts: Facts) -> Section:
+    """Success of the whole store over time."""
+    size = max(1, -(-len(facts.rewards) // PERIODS))
+    parts = [facts.rewards[i : i + size] for i in range(0, len(facts.rewards), size)]
+    found = [
+        (_moment(part[len(part) // 2][0]), rate("", [reward for _, reward in part]))
+        for part in parts
+    ]
+    moments = [_moment(at) for at in facts.held_back]
+    note = "All settled runs of the store, all namespaces. What happened, not why: the tasks may have changed too."
+    plot = partial(draw.periods, found=found, held_back=moments)
+    return Section("success", "Success over time", note, plot)
+
+
+def before_after(facts: Facts) -> Section:
+    """Success before and after suppressions."""
+    found = before_and_after(facts.rewards, facts.held_back)
+    note = "All settled runs of the store. What happened, not why: the tasks may have changed too."
+    title = "Success before and after suppressions"
+    return Section("before_after", title, note, partial(draw.rates, found=found), len(found))
+
+
+def by_namespace(facts: Facts) -> Section:
+    """Success by namespace."""
+    found = [
+        rate("/".join(n) or "(no namespace)", runs.values())
+        for n, runs in facts.spaces.items()
+        if runs
+    ]
+    return _by(
+        "namespace", "Success by namespace", "Settled runs that showed a memory of it.", found
+    )
+
+
+def by_metadata(facts: Facts) -> Section:
+    """Success by the values of metadata keys."""
+    values: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for m in facts.memories:
+        for key, value in m.metadata.items():
+            if isinstance(value, (str, bool, int)):
+                values[key][str(value)].append(m.id)
+    found = [
+        rate(f"{key} = {value}", runs.values())
+        for key, groups in sorted(values.items())
+        if 2 <= len(groups) <= MOST_VALUES
+        for value, ids in sorted(groups.items())
+        if (runs := _runs(facts.settlements.get(i, ()) for i in ids))
+    ]
+    note = f"Settled runs that showed a memory with it; a run may count for several. Keys with 2 to {MOST_VALUES} values."
+    return _by("metadata", "Success by metadata", note, found)
+
+
+def by_context(facts: Facts) -> Section:
+    """Success by context, where contexts are recorded."""
+    runs: dict[str, dict[str, float]] = defaultdict(dict)
+    for settled in facts.settlements.values():
+        for s in settled:
+            if s.context:
+                runs[s.context][s.episode_id] = s.reward
+    found = [rate(name, some.values()) for name, some in sorted(runs.items())]
+    return _by(
+        "context", "Success by context", "Settled runs by the context recorded with them.", found
+    )
+
+
+def in_contexts(facts: Facts) -> Section:
+    """The worth of single memories by context."""
+    cells: dict[str, dict[str, Evidence]] = {}
+    for m in sorted(facts.memories, key=lambda m: -m.evidence.effective_size):
+        parts: dict[str, Evidence] = defaultdict(Evidence)
+        for s in facts.settlements.get(m.id, ()):
+            if s.context:
+                parts[s.context] += s.evidence
+        if len(parts) > 1 and len(cells) < MOST_ROWS // 2:
+            cells[m.id] = parts
+    names, contexts = list(cells), sorted({c for parts in cells.values() for c in parts})[:12]
+    found = {
+        (i, j): cells[name][context].worth
+        for i, name in enumerate(names)
+        for j, context in enumerate(contexts)
+        if context in cells[name]
+    }
+    note = "Memories with runs in more than one context, those with the most evidence."
+    plot = partial(draw.grid, names=names, contexts=contexts, cells=found) if found else None
+    return Section("worth_by_context", "Worth by context", note, plot, len(names) + 1)
+
+
+def drift(facts: Facts) -> Section:
+    """Which memories have become worse."""
+    found = []
+    for m in facts.memories:
+        settled = facts.settlements.get(m.id, ())
+        if len(settled) >= max(4, facts.policy.v_min):
+            middle = len(settled) // 2
+            earlier, later = _sum(settled[:middle]), _sum(settled[middle:])
+            declined = belief(later).high < belief(earlier).low
+            worth_ = (earlier.worth, later.worth)
+            found.append(draw.Halves(m.id, *worth_, len(settled), declined))
+    note = (
+        "The later half of each memory's runs against the earlier; below the line it does worse than it did. Red where "
+        "the 90 % intervals do not overlap."
+    )
+    plot = partial(draw.halves, found=found) if found else None
+    return Section("drift", "Drift", note, plot)
+
+
+def queue(facts: Facts) -> Section:
+    """What wants a person."""
+    heads = (
+        "memory",
+        "text",
+        "why",
+        "reason",
+        "approving it",
+        "success rate",
+        "the policy by itself",
+    )
+    rows = [
+        (
+            p.memory_id if p.other_id is None else f"{p.memory_id} + {p.other_id}",
+            p.text if p.other_text is None else f"{p.text} + {p.other_text}",
+            p.why,
+            p.reason,
+            f"{p.action}s" if not p.action.endswith("y") else "re-verifies",
+            p.belief,
+            p.policy_action,
+        )
+        for p in facts.queue
+    ]
+    note = f"What wants a person, the most valuable first, {QUEUE} at most."
+    return Section("review", "Review", note, table=(heads, rows))
+
+
+SECTIONS = (
+    health,
+    worths,
+    trajectories,
+    success,
+    before_after,
+    by_namespace,
+    by_metadata,
+    by_context,
+    in_contexts,
+    drift,
+    queue,
+)
+
+
+def before_and_after(
+    rewards: Sequence[tuple[float, float]], held_back: Sequence[float]
+) -> list[Rate]:
+    """Success before the first suppression, between the first and the last, and after the last.
+
+    Args:
+        rewards: When each run was settled, Unix time, and its reward in [0, 1].
+        held_back: When memories were suppressed, Unix time, oldest first.
+
+    Examples:
+        >>> runs = [(1.0, 0.0), (2.0, 0.0), (3.0, 1.0), (4.0, 1.0)]
+        >>> [(name, count) for name, count, _ in before_and_after(runs, [2.0])]
+        [('before', 2), ('after', 2)]
+    """
+    if not held_back:
+        return [rate("no suppression yet", [r for _, r in rewards])]
+    first, last = held_back[0], held_back[-1]
+    parts: dict[str, list[float]] = {"before": [], "between first and last": [], "after": []}
+    if first == last:
+        del parts["between first and last"]
+    for at, reward in rewards:
+        name = "before" if at <= first else "after" if at > last else "between first and last"
+        parts[name].append(reward)
+    return [rate(name, some) for name, some in parts.items()]
+
+
+def rate(name: str, rewards: Iterable[float]) -> Rate:
+    """The success rate of some runs, each reward in [0, 1]."""
+    listed = list(rewards)
+    good, n = round(sum(listed) * UNIT), len(listed) * UNIT
+    return Rate(name, len(listed), belief(Evidence(good, n - good, n, n, len(listed))))
+
+
+# -- inside -----------------------------------------------------------------------------------------------------------
+
+
+def _by(name: str, title: str, note: str, found: Sequence[Rate]) -> Section:
+    """A section of rates; with one group only it would say nothing that the others do not."""
+    if len(found) < 2:
+        return Section(f"by_{name}", title, note)
+    shown = list(found[:MOST_ROWS])
+    more = f" The first {MOST_ROWS} of {len(found)}." if len(found) > MOST_ROWS else ""
+    plot = partial(draw.rates, found=shown)
+    return Section(f"by_{name}", title, note + more, plot, len(shown))
+
+
+def _drawn(memories: Sequence[Memory]) -> list[Memory]:
+    held = (Status.SUPPRESSED, Status.WITHHELD)
+    ordered = sorted(memories, key=lambda m: (m.status not in held, -m.evidence.effective_size))
+    few = [m for m in ordered if m.status in held][: TRAJECTORIES // 2]
+    return [*few, *(m for m in ordered if m.status not in held)][:TRAJECTORIES]
+
+
+def _runs(settled: Iterable[Sequence[Settlement]]) -> dict[str, float]:
+    """The distinct runs among the settlements of several memories: id and reward."""
+    return {s.episode_id: s.reward for some in settled for s in some}
+
+
+def _sum(settled: Sequence[Settlement]) -> Evidence:
+    return sum((s.evidence for s in settled), Evidence())
+
+
+def _moment(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)
 
 
 # -- the page ---------------------------------------------------------------------------------------------------------
 
 
-def _page(store: GovernedMemories, namespace: Namespace | None, pictures: dict[str, bytes]) -> str:
-    health = store.health()
-    images = "".join(
-        f'<h2>{name.replace("_", " ").title()}</h2><img alt="{name}" src="data:image/png;base64,'
-        f'{base64.b64encode(picture).decode()}">'
-        for name, picture in pictures.items()
-    )
-    queue = _table(
-        ("memory", "text", "why", "reason", "would", "success rate"),
-        [
-            (p.memory_id, p.text, p.why, p.reason, p.action, p.belief)
-            for p in store.review(25, namespace=namespace)
-        ],
-    )
-    counts = _table(("", "count"), [(f.name, getattr(health, f.name)) for f in fields(health)])
-    where = _text(store.governor.url)
+def _page(facts: Facts, sections: Sequence[Section], pictures: Mapping[str, bytes]) -> str:
+    where, when = _text(facts.where), f"{facts.now:%Y-%m-%d %H:%M}"
+    body = "".join(_part(s, pictures.get(s.name)) for s in sections)
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
         # Nothing is loaded and nothing runs, whatever a stored text may have slipped in.
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">"
         f"<title>Memory Worth: {where}</title><style>{_STYLE}</style>"
-        f"<h1>Memory Worth</h1><p>{where}, {store.governor.now():%Y-%m-%d %H:%M} UTC</p>"
-        f"<h2>Health</h2>{counts}{images}<h2>Review</h2>{queue}</html>\n"
+        f"<h1>Memory Worth</h1><p>{where}, {when} UTC</p>{body}</html>\n"
     )
+
+
+def _part(section: Section, picture: bytes | None) -> str:
+    if picture is None and section.table is None:
+        return ""  # nothing to tell in this store
+    parts = [f"<h2>{_text(section.title)}</h2>"]
+    if section.note:
+        parts.append(f"<p>{_text(section.note)}</p>")
+    if picture is not None:
+        data = base64.b64encode(picture).decode()
+        parts.append(f'<img alt="{_text(section.title)}" src="data:image/png;base64,{data}">')
+    if section.table is not None:
+        parts.append(_table(*section.table))
+    return "".join(parts)
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -194,7 +439,9 @@ def _text(value: object) -> str:
 
 
 _STYLE = (
-    "body{font:15px system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
-    "table{border-collapse:collapse}td,th{border:1px solid #ccc;padding:.2em .6em;text-align:left}"
-    "img{max-width:100%}"
+    "body{font:15px/1.45 system-ui,sans-serif;color:#222;max-width:62em;margin:2em auto;padding:0 1em}"
+    "h1{margin-bottom:0}h1+p{color:#666;margin-top:0}h2{margin-top:2em}p{max-width:45em;color:#444}"
+    "table{border-collapse:collapse;font-size:14px}td,th{border-bottom:1px solid #ddd;padding:.3em .8em;"
+    "text-align:left;vertical-align:top;overflow-wrap:anywhere}th{color:#666;font-weight:600}"
+    "td+td{min-width:4em}img{max-width:100%;height:auto}"
 )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from langchain_memoryworth import rates, standing
-from langchain_memoryworth.audit import Audit, worth_points
+from langchain_memoryworth.audit import Audit, Settlement, worth_points
 from langchain_memoryworth.database import Database
 from langchain_memoryworth.erasure import Erasure
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
@@ -162,9 +162,14 @@ class Steward:
         """When each settled run was settled, as Unix time, and its reward; oldest first."""
         return self._audit.rewards()
 
-    def first_suppression(self) -> float | None:
-        """Unix time at which the policy first suppressed a memory; None if it never has."""
-        return self._audit.first_suppression()
+    def suppressions(self) -> list[float]:
+        """Unix times at which memories were suppressed, by the policy or a person, oldest first."""
+        return self._audit.suppressions()
+
+    def settlements(self, namespace: Namespace) -> dict[str, list[Settlement]]:
+        """The settled runs of each live memory of a namespace, by its id, in the order of settlement."""
+        names = self._audit.live(namespace)
+        return {names[s]: found for s, found in self._audit.settlements(list(names)).items()}
 
     def schema_version(self) -> int:
         """The schema version of the database; opening it has brought it to the newest."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Callable
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,7 +13,18 @@ import pytest
 
 from langchain_memoryworth import MemoryWorthStore, Policy
 from langchain_memoryworth.errors import MissingExtraError
-from langchain_memoryworth.report import before_and_after, write_report
+from langchain_memoryworth.plots import picture
+from langchain_memoryworth.report import (
+    Facts,
+    Section,
+    before_and_after,
+    by_context,
+    by_metadata,
+    by_namespace,
+    drift,
+    gather,
+    write_report,
+)
 from tests.conftest import StoreMaker
 from tests.fakes import Clock
 
@@ -40,12 +53,23 @@ class Tags(HTMLParser):
 @pytest.fixture
 def lived(make_store: StoreMaker, clock: Clock) -> MemoryWorthStore:
     store = make_store(policy=Policy(v_min=2, exploration=0.0))
-    store.add_texts([EVIL, "green"], ids=[EVIL, "b"])
+    metadata = [
+        {"lang": EVIL, "topic": "colours"},
+        {"lang": "en", "topic": "colours"},
+        {"topic": "other", "id": 7, "list": [1]},
+    ]
+    store.add_texts([EVIL, "green", "white green"], metadata, ids=[EVIL, "b", "c"])
+    store.add_texts(["blue"], ids=["d"], namespace="acme")
     for n in range(6):
         clock.forward(days=1)
-        with store.episode(f"e{n}") as episode:
+        with store.episode(f"e{n}", context="hard" if n in (1, 3) else "easy $x$") as episode:
             store.similarity_search(EVIL if n < 2 else "green", k=1)
         episode.record(n >= 2)
+    for n in range(2):
+        clock.forward(days=1)
+        with store.episode(f"f{n}") as episode:
+            store.similarity_search("blue", k=1, namespace="acme")
+        episode.record(True)
     return store
 
 
@@ -53,14 +77,49 @@ def test_it_shows_the_store_and_opens_offline(lived: MemoryWorthStore, tmp_path:
     path = write_report(lived, tmp_path / "r.html", plots=tmp_path / "plots")
     page = Tags(path.read_text())
     images = [attrs["src"] or "" for tag, attrs in page.seen if tag == "img"]
-    assert len(images) == 3
     pictures = [base64.b64decode(i.removeprefix("data:image/png;base64,")) for i in images]
     assert all(p.startswith(PNG) for p in pictures)
-    assert {p.read_bytes() for p in (tmp_path / "plots").iterdir()} == set(pictures)
+    drawn = {p.stem: p.read_bytes() for p in (tmp_path / "plots").iterdir()}
+    assert set(drawn) == {
+        *("worth", "trajectories", "success", "before_after", "drift"),
+        *("by_namespace", "by_metadata", "by_context", "worth_by_context"),
+    }
+    assert sorted(drawn.values()) == sorted(pictures)
     assert "suppressed1" in page.text  # the health table
     assert "below theta_low 0.4" in page.text  # the queue
     links = [v for _, attrs in page.seen for k, v in attrs.items() if k in ("src", "href")]
     assert all((v or "").startswith("data:") for v in links)
+
+
+def rates_of(store: MemoryWorthStore, section: Callable[[Facts], Section]) -> list[tuple[str, int]]:
+    plot = section(gather(store)).plot
+    assert isinstance(plot, partial)
+    return [(r.name, r.runs) for r in plot.keywords["found"]]
+
+
+def test_groups_count_each_run_once(lived: MemoryWorthStore):
+    with lived.episode("both") as episode:
+        lived.similarity_search("green", k=2)  # two memories of one topic are one run of it
+    episode.record(True)
+    assert rates_of(lived, by_namespace) == [("(no namespace)", 7), ("acme", 2)]
+    assert rates_of(lived, by_metadata) == [
+        *[("lang = en", 5), (f"lang = {EVIL}", 2)],
+        *[("topic = colours", 7), ("topic = other", 1)],
+    ]
+    assert rates_of(lived, by_context) == [("easy $x$", 4), ("hard", 2)]
+
+
+def test_drift_is_red_where_the_later_half_is_credibly_worse(make_store: StoreMaker):
+    store = make_store(policy=Policy(v_min=4, suppress=False))
+    store.add_texts(["red", "green"], ids=["a", "b"])
+    for n in range(40):
+        with store.episode(f"e{n}") as episode:
+            store.similarity_search("red" if n % 2 else "green", k=1)
+        episode.record(n % 2 == 0 or n < 20)
+    plot = drift(gather(store)).plot
+    assert isinstance(plot, partial)
+    assert [h[0] for h in plot.keywords["found"] if h.declined] == ["a"]
+    assert picture(plot).startswith(PNG)
 
 
 def test_no_stored_text_acts_in_it(lived: MemoryWorthStore, tmp_path: Path):
@@ -86,13 +145,19 @@ def test_no_stored_text_acts_in_it(lived: MemoryWorthStore, tmp_path: Path):
     assert re.search(r"default-src 'none'", page)
 
 
-def test_before_and_after_the_first_suppression(lived: MemoryWorthStore, make_store: StoreMaker):
-    (_, before, low), (_, after, high) = before_and_after(lived)
-    assert (before, after) == (2, 4)
+def test_before_and_after_suppressions(lived: MemoryWorthStore, clock: Clock):
+    facts = gather(lived)
+    (_, before, low), (_, after, high) = before_and_after(facts.rewards, facts.held_back)
+    assert (before, after) == (2, 6)
     assert low.mean == pytest.approx(1 / 4)
-    assert high.mean == pytest.approx(5 / 6)
+    assert high.mean == pytest.approx(7 / 8)
     assert low.low < low.mean < low.high
-    assert [runs for _, runs, _ in before_and_after(make_store())] == [0, 0]
+    lived.suppress("b")
+    clock.forward(days=1)
+    lived.record_outcome("e5", False)
+    facts = gather(lived)
+    assert [r.runs for r in before_and_after(facts.rewards, facts.held_back)] == [2, 5, 1]
+    assert before_and_after([], [])[0].name == "no suppression yet"
 
 
 def test_an_empty_store_has_a_report_too(make_store: StoreMaker, tmp_path: Path):
