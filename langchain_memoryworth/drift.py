@@ -211,6 +211,29 @@ def current(states: States) -> Current:
     )
 
 
+def changed(states: States, *, confidence: float = 0.95) -> NDArray[np.bool_]:
+    """Whether the present regime is not the whole life, for better or worse, shape (m,).
+
+    Of memories that do not change, less than 1% ever look so within 5,000 outcomes; of those that fall from .8 to .6 for
+    200 retrievals after 300, about 60% do.
+
+    Examples:
+        >>> state = fresh(1)
+        >>> for number, success in enumerate([0] * 40 + [1] * 40, start=1):
+        ...     state = update(state, success, at=number)
+        >>> changed(state).tolist(), changed(fresh(1)).tolist()
+        ([True], [False])
+    """
+    weight, a, b = _mixture(states)
+    whole_life = np.isclose(a + b - 2, _size(states)[:, None], rtol=1e-9, atol=1e-6)
+    result: NDArray[np.bool_] = (weight * whole_life).sum(axis=1) < 1 - confidence
+    return result
+
+
+def _size(states: States) -> Floats:
+    return np.asarray(states[:, _SUCCESS, _LIFE] + states[:, _FAILURE, _LIFE])
+
+
 def _mixture(states: States) -> tuple[Floats, Floats, Floats]:
     """Weights and Beta parameters of the hypotheses, shape (m, HYPOTHESES) each."""
     weight = states[:, _WEIGHT, :_LIFE]

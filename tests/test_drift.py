@@ -155,6 +155,16 @@ def test_without_outcomes_everything_is_open() -> None:
     assert update(fresh(0), [], at=1).shape == fresh(0).shape
 
 
+def test_a_life_without_change_is_one_regime_and_one_with_change_is_not() -> None:
+    rng = np.random.default_rng(10)
+    steady, _ = play(rng, [0.7] * 800, 300)
+    fallen, _ = play(rng, [0.8] * 300 + [0.4] * 200, 200)
+    risen, _ = play(rng, [0.2] * 100 + [0.8] * 100, 200)
+    assert drift.changed(steady).mean() <= 0.02
+    assert drift.changed(fallen).mean() >= 0.98
+    assert drift.changed(risen).mean() >= 0.98
+
+
 # -- stored, replayed, corrected, vectorised
 
 
