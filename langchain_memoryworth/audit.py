@@ -96,10 +96,10 @@ class Audit:
             row = session.row(_LIVE, namespace=namespace_key(namespace), id=memory_id)
         return None if row is None else int(row[0])
 
-    def standing(self, seq: int) -> standing.Standing:
-        """Status, counters and baseline of one memory."""
+    def standings(self, seqs: Sequence[int]) -> dict[int, standing.Standing]:
+        """Status, counters and baseline of memories by their number."""
         with self._database.read() as session:
-            return standing.read(session, [seq])[seq]
+            return standing.read(session, seqs)
 
     def sources(self, seq: int, epoch: int) -> int:
         """How many distinct sources have spoken of a memory since its last restore."""

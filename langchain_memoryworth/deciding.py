@@ -1,4 +1,4 @@
-"""Commands that decide: review, suppress, restore, pin, unpin, deprecate, undo, erase, outcome."""
+"""Commands that decide: review, suppress, restore, pin, unpin, deprecate, undo, erase, outcome, revoke."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from langchain_memoryworth.console import (
     Space,
     Store,
     Yes,
+    bars,
     confirmed,
     opened,
     say,
     segments,
 )
-from langchain_memoryworth.errors import MemoryNotFoundError
+from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
 from langchain_memoryworth.proposals import Proposal, Why
 
 DEFAULT = "memories.db"
@@ -41,7 +42,10 @@ class Decision(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (review, suppress, restore, pin, unpin, deprecate, undo, erase, outcome):
+    for command in (
+        *(review, suppress, restore, pin, unpin, deprecate),
+        *(undo, erase, outcome, revoke),
+    ):
         app.command()(command)
 
 
@@ -220,6 +224,29 @@ def outcome(
         as_json=as_json,
         human="recorded" if changed else "nothing new",
     )
+
+
+def revoke(
+    source: Annotated[str, typer.Argument(help="As the outcomes name it.")],
+    voter: Annotated[str | None, typer.Option(help="Only this source_id of it.")] = None,
+    database: Store = DEFAULT,
+    actor: Actor = "cli",
+    reason: Reason = "",
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Withdraw everything that a source of outcomes has said. This cannot be undone."""
+    with opened(database) as store:
+        count = store.governor.steward.said_by(source, voter)
+        if not count:
+            who = f"{source!r}" if voter is None else f"{voter!r} of {source!r}"
+            raise InvalidInputError(f"no outcome of {who} is in force", value=source)
+        confirmed(f"withdraw {count} outcomes of {source} for good?", yes=yes)
+        with bars(hidden=as_json) as progress:
+            done = store.revoke_source(
+                source, source_id=voter, actor=actor, reason=reason, progress=progress
+            )
+    say({"withdrawn": done}, as_json=as_json, human=f"{done} outcomes withdrawn")
 
 
 def _decided(

@@ -112,7 +112,7 @@ class Governor:
         self._replica = Replica(self._database, self._memories, index, engine)
         self._recall = Recall(self._database, self._memories)
         self._closed = False
-        self._steward = Steward(self._database, lambda: self.policy, clock)
+        self._steward = Steward(self._database, self._settings, lambda: self.policy, clock)
         self._carrier = Carrier(self._database, self._settings, clock, content_id, mirror.write)
         try:
             self._take_up(embedding_name, policy)
@@ -656,6 +656,7 @@ class Governor:
             unattributed=self.losses.unattributed,
             reused=self.runs.reused,
             abandoned=self.runs.abandoned,
+            loud=self._steward.loud(),
             failures=self.losses.failures,
             last_failure=self.losses.last,
         )

@@ -39,9 +39,13 @@ class Exposure(NamedTuple):
 
 
 class Said(NamedTuple):
-    """An outcome of a run, None to withdraw it, by its key."""
+    """An outcome of a run, None to withdraw it, by its key.
 
-    run_id: str
+    Attributes:
+        run_id: An id or alias; or the number of the episode, which no later run can have taken over.
+    """
+
+    run_id: str | int
     key: OutcomeKey
     outcome: Outcome | None
 
@@ -189,7 +193,7 @@ class Ledger:
             for eid, (run_id, key, outcome) in zip(eids, said, strict=True):
                 news.append(not _is_known(outcomes[eid], key, outcome))
                 if news[-1]:
-                    record = _take(outcomes[eid], key, outcome, rows[eid], run_id, now)
+                    record = _take(outcomes[eid], key, outcome, rows[eid], str(run_id), now)
                     written.append(_outcome_row(eid, record, now))
             if written:
                 session.run_many(_OUTCOME, written)
@@ -197,14 +201,15 @@ class Ledger:
                 self._settle_all(session, touched, rows, outcomes, policy(session), now)
         return news
 
-    def _hold_all(self, session: Session, run_ids: Sequence[str]) -> list[int]:
+    def _hold_all(self, session: Session, run_ids: Sequence[str | int]) -> list[int]:
         """The numbers of runs, each locked, in the order of the numbers."""
-        wanted = sorted(set(run_ids))
-        found = dict(standing.select_in(session, _EIDS, wanted))
+        wanted = sorted({r for r in run_ids if isinstance(r, str)})
+        found: dict[str | int, int] = {r: r for r in run_ids if isinstance(r, int)}
+        found |= dict(standing.select_in(session, _EIDS, wanted))
         found |= dict(standing.select_in(session, _EIDS_BY_ALIAS, wanted))  # an alias wins
         for run_id in run_ids:
             if run_id not in found:
-                raise UnknownRunError(run_id)
+                raise UnknownRunError(str(run_id))
         standing.select_in(session, _HOLD_ALL, sorted(set(found.values())), hold="FOR UPDATE")
         return [found[run_id] for run_id in run_ids]
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from langchain_memoryworth.console import AsJson, Columns, Space, Store, bars, opened, say
-from langchain_memoryworth.records import Action, Memory, Status
+from langchain_memoryworth.records import Action, Memory, SourceShare, Status
 from langchain_memoryworth.terminal import clean
 
 DEFAULT = "memories.db"
@@ -29,15 +29,19 @@ def status(database: Store = DEFAULT, as_json: AsJson = False) -> None:
     with opened(database) as store:
         health, policy = store.health(), store.policy
         spaces = store.governor.steward.namespaces()
+        voices = store.sources()
     counts = Columns(("what", "count"), [(name, getattr(health, name)) for name in _COUNTS])
     places = Columns(("namespace", "memories"), [("/".join(n) or "-", c) for n, c in spaces])
+    heads = ("source", "runs it decides", "voters", "loudest", "share")
+    spoken = Columns(heads, [_voice(s) for s in voices])
     rule = f"suppressed below {policy.theta_low:g} from {policy.v_min:g} retrievals on"
     document = {
         "health": health,
         "namespaces": [{"namespace": n, "memories": c} for n, c in spaces],
+        "sources": voices,
         "policy": policy.model_dump(mode="json"),
     }
-    human: list[str | Columns] = [counts, "", places, ""]
+    human: list[str | Columns] = [counts, "", places, "", spoken, ""]
     human.append(f"policy: {rule if policy.suppress else 'suppresses nothing'}")
     say(document, as_json=as_json, human=human)
 
@@ -95,11 +99,16 @@ def doctor(
     with opened(database) as store:
         with bars(hidden=as_json) as progress:
             problems = store.governor.steward.check(progress)
+        warnings = [
+            f"{voice} decides {share:.0%} of the newest runs, and others speak too"
+            for voice, share in store.health().loud.items()
+        ]
         scrubbed = store.scrub() if scrub else None
         if scrubbed is False:
             problems = [*problems, "the file could not be rewritten: others keep it busy"]
-    human = "\n".join(problems) if problems else "all counters are the sums of their ledger"
-    say({"problems": problems, "scrubbed": scrubbed}, as_json=as_json, human=human)
+    document = {"problems": problems, "warnings": warnings, "scrubbed": scrubbed}
+    human = [*(problems or ["all counters are the sums of their ledger"])]
+    say(document, as_json=as_json, human=[*human, *(f"warning: {w}" for w in warnings)])
     if problems:
         raise typer.Exit(PROBLEMS)
 
@@ -111,6 +120,17 @@ def migrate(database: Store = DEFAULT, as_json: AsJson = False) -> None:
         with opened(database) as store:
             version = store.governor.steward.schema_version()
     say({"schema_version": version}, as_json=as_json, human=f"schema version {version}")
+
+
+def _voice(s: SourceShare) -> tuple[object, ...]:
+    alarm = " (!)" if s.is_loud else ""
+    return (
+        s.source,
+        f"{s.runs} ({s.share:.0%})",
+        s.voters,
+        s.loudest,
+        f"{s.loudest_share:.0%}{alarm}",
+    )
 
 
 def _row(memory: Memory) -> tuple[object, ...]:

@@ -19,6 +19,7 @@ from langchain_memoryworth.records import (
     Imported,
     MemoryLift,
     Namespace,
+    SourceShare,
     WorthPoint,
 )
 from langchain_memoryworth.steward import Verify
@@ -358,6 +359,45 @@ class Oversight:
         )
 
     adecide = awaitable(decide)
+
+    # -- sources ----------------------------------------------------------------------------------------------
+
+    def sources(self) -> list[SourceShare]:
+        """How many settled runs each source of outcomes decides, the one that decides most first."""
+        return self.governor.steward.sources()
+
+    asources = awaitable(sources)
+
+    def revoke_source(
+        self,
+        source: str,
+        *,
+        source_id: str | None = None,
+        reason: str = "",
+        actor: str = "user",
+        progress: Progress = unwatched,
+    ) -> int:
+        """Withdraw all that a source has said, as if it had never spoken; of other sources nothing is lost.
+
+        Runs are settled anew some at a time, each exactly; after a crash, the same call goes on. What the source says from
+        now on counts again: keep it out where you take outcomes in. It cannot be taken back, as what was said once more
+        would be newer than what others have said since.
+
+        Args:
+            source: As in `record_outcome`.
+            source_id: Only what this voter of it said; None means all.
+            reason: Why; kept on record, in `actions`.
+            actor: Who; kept likewise.
+            progress: Told how far it is: name of the step, done, total.
+
+        Returns:
+            How many outcomes were withdrawn.
+        """
+        return self.governor.steward.revoke(
+            source, source_id, actor=actor, reason=reason, progress=progress
+        )
+
+    arevoke_source = awaitable(revoke_source)
 
     # -- moving -----------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ class Why(StrEnum):
     CONTRADICTED = "contradicted"
     OVER_SERVED = "over_served"
     CONTESTED = "contested"
+    ONE_VOICE = "one_voice"
 
 
 SUGGESTION = {
@@ -33,6 +34,7 @@ SUGGESTION = {
     Why.CONTRADICTED: "deprecate",
     Why.OVER_SERVED: "reverify",
     Why.CONTESTED: "restore",
+    Why.ONE_VOICE: "restore",
 }
 """What approving a proposal does."""
 

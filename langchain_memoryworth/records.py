@@ -245,6 +245,35 @@ class Erased(NamedTuple):
     scrubbed: bool
 
 
+LOUD = 0.5
+"""Share of the settled runs above which one voter decides too much."""
+
+
+class SourceShare(NamedTuple):
+    """How much one source of outcomes decides.
+
+    Attributes:
+        runs: Settled runs that go by its word.
+        share: Of all that have an outcome, in [0, 1].
+        voters: How many distinct source_ids speak in them.
+        loudest: The source_id that decides most of them.
+        loudest_share: Share of that one in all settled runs, in [0, 1].
+    """
+
+    source: str
+    runs: int
+    share: float
+    voters: int
+    loudest: str
+    loudest_share: float
+
+    @property
+    def is_loud(self) -> bool:
+        """Whether one voter, and no system without voters, decides most runs, and others speak too."""
+        alone = self.voters == 1 and self.share == 1
+        return bool(self.loudest) and self.loudest_share > LOUD and not alone
+
+
 class WorthPoint(NamedTuple):
     """The worth of a memory after one more settled run.
 
@@ -377,6 +406,8 @@ class Health:
         unattributed: Retrievals since this store was opened that belonged to no known run.
         reused: Runs since then whose id an earlier run had; their feedback goes to the newest.
         abandoned: Runs since then that never ended and were given up to bound the memory taken.
+        loud: Voters who decided more than half of the newest 1,000 runs while others spoke too: share by
+            `source/source_id`.
         failures: What could not be recorded since this store was opened, by the name of the step.
         last_failure: The newest of them, as text.
     """
@@ -393,6 +424,7 @@ class Health:
     unattributed: int = 0
     reused: int = 0
     abandoned: int = 0
+    loud: Mapping[str, float] = field(default_factory=dict)
     failures: Mapping[str, int] = field(default_factory=dict)
     last_failure: str | None = None
 

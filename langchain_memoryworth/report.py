@@ -24,7 +24,7 @@ from langchain_memoryworth.plots import Rate
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.progress import Progress, unwatched, watched
 from langchain_memoryworth.proposals import Proposal
-from langchain_memoryworth.records import Action, Health, Memory, Namespace, Status
+from langchain_memoryworth.records import Action, Health, Memory, Namespace, SourceShare, Status
 from langchain_memoryworth.terminal import clean
 
 TRAJECTORIES = 8
@@ -78,6 +78,7 @@ class Facts:
     history: Mapping[str, Sequence[Action]]
     rewards: Sequence[tuple[float, float]]
     held_back: Sequence[float]
+    sources: Sequence[SourceShare]
     queue: Sequence[Proposal]
 
 
@@ -139,6 +140,7 @@ def gather(store: GovernedMemories, namespace: Namespace | None = None) -> Facts
         history={m.id: store.history(m.id, namespace=own) for m in drawn},
         rewards=steward.rewards(),
         held_back=steward.suppressions(),
+        sources=store.sources(),
         queue=store.review(QUEUE, namespace=own),
     )
 
@@ -268,6 +270,20 @@ def in_contexts(facts: Facts) -> Section:
     return Section("worth_by_context", "Worth by context", note, plot, len(names) + 1)
 
 
+def sources(facts: Facts) -> Section:
+    """Whose outcomes decide."""
+    heads = ("source", "runs that it decides", "share", "voters", "loudest voter", "its share")
+    rows = [
+        (s.source, s.runs, f"{s.share:.0%}", s.voters, s.loudest or "-", f"{s.loudest_share:.0%}")
+        for s in facts.sources
+    ]
+    loud = ", ".join(f"{s.loudest} of {s.source}" for s in facts.sources if s.is_loud)
+    note = "Of several outcomes of one run one decides." + (
+        f" Alarm: {loud} decides more than half, and others speak too." if loud else ""
+    )
+    return Section("sources", "Sources of outcomes", note, table=(heads, rows))
+
+
 def drift(facts: Facts) -> Section:
     """Which memories have become worse."""
     found = []
@@ -325,6 +341,7 @@ SECTIONS = (
     by_context,
     in_contexts,
     drift,
+    sources,
     queue,
 )
 

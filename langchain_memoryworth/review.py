@@ -17,6 +17,8 @@ from langchain_memoryworth.evidence import Evidence
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.proposals import SUGGESTION, Proposal, Why
 from langchain_memoryworth.records import Memory, Status, Verdict
+from langchain_memoryworth.statuses import AUTOMATIC
+from langchain_memoryworth.voices import Voice
 
 SAME_RUNS = 0.9
 """Share of the runs of both in which two memories are shown together, above which nothing tells them apart."""
@@ -38,6 +40,7 @@ class Facts:
         decided: Those whose last change of status was a person's.
         settlements: Their settled runs, oldest first.
         near: Pairs of numbers with a cosine above `NEAR`, the older first.
+        voices: Who decides each settled run, by its id.
         rejections: Evidence at the moment a proposal was rejected, by memory and key.
     """
 
@@ -48,6 +51,7 @@ class Facts:
     together: Together
     near: Sequence[tuple[int, int, float]]
     rejections: Mapping[tuple[int, str], Evidence]
+    voices: Mapping[str, Voice]
 
 
 def review(facts: Facts, policy: Policy) -> list[Proposal]:
@@ -71,7 +75,10 @@ class _Desk:
     def proposals(self) -> Iterator[tuple[int, Proposal]]:
         open_ = {s: m for s, m in self.facts.memories.items() if m.status is not Status.DEPRECATED}
         for seq, memory in open_.items():
-            for make in (self.low, self.stale, self.mixed, self.over_served, self.contested):
+            for make in (
+                *(self.low, self.one_voice, self.stale),
+                *(self.mixed, self.over_served, self.contested),
+            ):
                 made = make(seq, memory)
                 if made is not None:
                     yield seq, made
@@ -95,15 +102,49 @@ class _Desk:
         half = recent.effective_size >= self.policy.v_min / 2 and recent.retrievals > 0
         held = memory.status is Status.SUPPRESSED
         by_person = memory.status in (Status.PINNED, Status.WITHHELD)
-        if by_person or (held and seq in self.facts.decided):
+        decided = by_person or (held and seq in self.facts.decided)
+        if decided or self.one_voice(seq, memory) is not None:
             return None
         if not held and not (half and recent.worth < self.policy.theta_low):
             return None
-        reason = (
-            f"worth {recent.worth:.2f} over {recent.effective_size:g} retrievals, below "
-            f"theta_low {self.policy.theta_low:g}"
-        )
+        below = f"below theta_low {self.policy.theta_low:g}"
+        if recent.worth >= self.policy.theta_low:  # within the hysteresis
+            below = f"suppressed up to {self.policy.theta_low + self.policy.hysteresis:g}"
+        reason = f"worth {recent.worth:.2f} over {recent.effective_size:g} retrievals, {below}"
         return self._make(Why.LOW, seq, self.pool - self.beliefs[seq].mean, reason)
+
+    def one_voice(self, seq: int, memory: Memory) -> Proposal | None:
+        """LOW by the word of one source, or one voter of it, and not by the word of the others."""
+        low = self.policy.verdict(self.facts.recent[seq]) is Verdict.LOW
+        if memory.status not in AUTOMATIC or not (low or memory.status is Status.SUPPRESSED):
+            return None
+        ways = ((spoken, own, memory.evidence - own) for spoken, own in self._spoken(seq).items())
+        fair = [
+            (rest.worth, spoken, rest)
+            for spoken, own, rest in ways
+            if rest.effective_size >= max(1.0, self.policy.v_min / 2)
+            and rest.worth >= self.policy.theta_low + self.policy.hysteresis
+            and belief(own).high < belief(rest).low
+        ]
+        if not fair:
+            return None
+        worth, spoken, rest = max(fair, key=lambda way: way[:2])
+        reason = (
+            f"worth {memory.evidence.worth:.2f}, and {worth:.2f} over {rest.effective_size:g} retrievals "
+            f"without the word of {spoken}"
+        )
+        return self._make(Why.ONE_VOICE, seq, worth - memory.evidence.worth, reason)
+
+    def _spoken(self, seq: int) -> dict[str, Evidence]:
+        """The evidence of a memory by who decided its runs: each source, and each voter."""
+        found: dict[str, Evidence] = defaultdict(Evidence)
+        for s in self.facts.settlements.get(seq, ()):
+            voice = self.facts.voices.get(s.episode_id)
+            if voice is not None:
+                names = {voice.source, f"{voice.source}/{voice.source_id}".rstrip("/")}
+                for name in names:
+                    found[name] += s.evidence
+        return found
 
     def stale(self, seq: int, memory: Memory) -> Proposal | None:
         """High in the earlier half of its runs, and credibly less in the later half."""

@@ -15,10 +15,10 @@ from langchain_memoryworth.erasure import Erasure
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
 from langchain_memoryworth.explanations import Explanation, RunExplanation, explain, explain_part
 from langchain_memoryworth.governance import Governance
-from langchain_memoryworth.ledger import Ledger
+from langchain_memoryworth.ledger import Ledger, Said
 from langchain_memoryworth.memories import Memories
 from langchain_memoryworth.policy import Policy
-from langchain_memoryworth.progress import Progress, unwatched
+from langchain_memoryworth.progress import Progress, unwatched, watched
 from langchain_memoryworth.proposals import Proposal
 from langchain_memoryworth.records import (
     Action,
@@ -27,12 +27,18 @@ from langchain_memoryworth.records import (
     Memory,
     MemoryLift,
     Namespace,
+    SourceShare,
     WorthPoint,
     namespace_key,
 )
 from langchain_memoryworth.review import NEAR, Facts, review
+from langchain_memoryworth.settings import Settings
 from langchain_memoryworth.settlement import in_force
 from langchain_memoryworth.trials import Trials
+from langchain_memoryworth.voices import Voices, shares
+
+NEWEST = 1_000
+"""Runs that `loud` looks at: health is asked often."""
 
 Verify = Callable[[Memory], bool | None]
 """A user's own check of a memory: True, it still holds; False, it does not; None, it could not be found out."""
@@ -43,14 +49,20 @@ class Steward:
 
     Args:
         database: Where everything is.
+        settings: The policy in the database, for what settles.
         policy: The policy in force, as the governor knows it.
         clock: Unix time in seconds.
     """
 
     def __init__(
-        self, database: Database, policy: Callable[[], Policy], clock: Callable[[], float]
+        self,
+        database: Database,
+        settings: Settings,
+        policy: Callable[[], Policy],
+        clock: Callable[[], float],
     ) -> None:
         self._database = database
+        self._settings = settings
         self._policy = policy
         self._clock = clock
         self._memories = Memories(database)
@@ -59,6 +71,7 @@ class Steward:
         self._trials = Trials(database)
         self._erasure = Erasure(database)
         self._audit = Audit(database)
+        self._voices = Voices(database)
 
     # -- decisions --------------------------------------------------------------------------------------------
 
@@ -150,6 +163,45 @@ class Steward:
     def _erased(self, count: int) -> Erased:
         return Erased(count, self.scrub() if count else True)
 
+    # -- sources ----------------------------------------------------------------------------------------------
+
+    def sources(self) -> list[SourceShare]:
+        """How much each source of outcomes decides, the one that decides most first."""
+        policy = self._policy()
+        return shares(self._voices.deciding(policy.sources, policy.metric))
+
+    def loud(self) -> dict[str, float]:
+        """Voters who decided most of the newest settled runs, while others spoke too: their share."""
+        policy = self._policy()
+        found = shares(self._voices.deciding(policy.sources, policy.metric, last=NEWEST))
+        return {f"{s.source}/{s.loudest}": s.loudest_share for s in found if s.is_loud}
+
+    def said_by(self, source: str, source_id: str | None) -> int:
+        """How many outcomes of a source, or of one of its voters, are in force."""
+        return len(self._voices.said_by(source, source_id))
+
+    def revoke(
+        self,
+        source: str,
+        source_id: str | None,
+        *,
+        actor: str,
+        reason: str,
+        progress: Progress = unwatched,
+    ) -> int:
+        """Withdraw everything that a source has said, some runs at a time; after a crash the same call goes on."""
+        said, now = self._voices.said_by(source, source_id), self._clock()
+        if not said:
+            return 0
+        who = source if source_id is None else f"{source}, {source_id}"
+        with self._database.write() as session:
+            words = f"{who}: {len(said)} outcomes" + (f"; {reason}" if reason else "")
+            standing.note(session, "revoke", actor, words, now)
+        for some in watched(list(standing.in_chunks(said)), "withdrawing", progress):
+            withdrawn = [Said(eid, key, None) for eid, key in some]
+            self._ledger.record_many(withdrawn, policy=self._settings.policy, now=now)
+        return len(said)
+
     def check(self, progress: Progress = unwatched) -> list[str]:
         """What does not add up in the ledger, one line each."""
         return self._audit.check(progress)
@@ -186,7 +238,7 @@ class Steward:
         now, policy = self._clock(), self._policy()
         memory = self._memories.one(namespace, memory_id, policy, now)
         seq = self._seq(namespace, memory_id)
-        stands = self._audit.standing(seq)
+        stands = self._audit.standings([seq])[seq]
         return explain(
             memory,
             stands.recent,
@@ -243,12 +295,13 @@ class Steward:
         numbers = list(seqs)
         facts = Facts(
             memories=seqs,
-            recent={s: self._audit.standing(s).recent for s in numbers},
+            recent={s: stands.recent for s, stands in self._audit.standings(numbers).items()},
             decided=frozenset(self._audit.decided(numbers)),
             settlements=self._audit.settlements(numbers),
             together=self._audit.together(),
             near=self._near(numbers),
             rejections=self._audit.rejections(numbers),
+            voices=self._voices.deciding(policy.sources, policy.metric),
         )
         return review(facts, policy)[:limit]
 

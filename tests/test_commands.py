@@ -176,6 +176,15 @@ def test_erasing_a_subject(cli: Cli):
         assert cli("erase", *wrong, "--yes").exit_code == 2
 
 
+def test_revoking_a_source_asks_first(cli: Cli):
+    assert [s["source"] for s in answer(cli("status", "--json"))["sources"]] == ["user"]
+    assert "withdraw 4 outcomes of user for good?" in cli("revoke", "user", input="n\n").stderr
+    assert "no outcome of 'ada' of 'user'" in str(cli("revoke", "user", "--voter", "ada").exception)
+    assert answer(cli("revoke", "user", "--yes", "--json")) == {"withdrawn": 4}
+    assert answer(cli("show", "bad", "--json"))["memory"]["status"] == "active"
+    assert answer(cli("doctor", "--json"))["problems"] == []
+
+
 def test_export_and_import(cli: Cli, tmp_path: Path):
     path = tmp_path / "all.jsonl"
     assert answer(cli("export", str(path), "--json"))["lines"] == len(path.read_text().splitlines())
@@ -208,7 +217,11 @@ def test_importing_logs(cli: Cli, tmp_path: Path):
 
 def test_doctor_finds_a_counter_that_is_no_sum(cli: Cli, file: Path):
     assert "sums of their ledger" in cli("doctor").stdout
-    assert answer(cli("doctor", "--scrub", "--json")) == {"problems": [], "scrubbed": True}
+    assert answer(cli("doctor", "--scrub", "--json")) == {
+        "problems": [],
+        "warnings": [],
+        "scrubbed": True,
+    }
     with MemoryWorthStore(f"sqlite:///{file}", HashedWords()) as store:
         execute(store, "UPDATE evidence SET positive = positive + 1 WHERE seq = 2")
         execute(store, "UPDATE exposures SET weight = weight + 1 WHERE eid = 1")

@@ -403,6 +403,18 @@ def test_it_is_shown_at_the_exploration_rate_and_no_more(make_store: StoreMaker)
     assert 56 <= len(shown) <= 104  # 80 expected, three standard deviations of 8
 
 
+def test_a_flood_in_quarantine_gets_no_more_than_the_exploration_rate(make_store: StoreMaker):
+    store = quarantined(make_store, "sqlite://", exploration=0.2)
+    store.add_texts(["red"] * 50, [{"source": "web"}] * 50, ids=[f"flood{n}" for n in range(50)])
+    waiting = []
+    for n in range(400):
+        with store.episode(f"e{n}"):
+            arms = [h.arm for h in store.governor.recall("red", 2)]
+        assert arms[0] is Arm.SERVED  # the last place at most
+        waiting += [a for a in arms if a is Arm.PROBATION]
+    assert 56 <= len(waiting) <= 104  # 80 expected, three standard deviations of 8
+
+
 def test_enough_outcomes_of_enough_sources_release_it(make_store: StoreMaker, url: str):
     store = quarantined(make_store, url)
     for n in range(3):

@@ -91,6 +91,7 @@ WRONG: dict[str, list[list[str]]] = {
     "undo": [[], ["first"], ["9999"]],
     "erase": [[], ["ghost", "--yes"], ["--subject", "user", "--yes"], ["bad"]],
     "outcome": [["r0"], ["ghost", "true"], ["r0", "INCORRECTLY"], ["r0", "1", "--used", "x"]],
+    "revoke": [[], ["ghost"], ["user", "--voter", "ghost"], ["user"]],
     "export": [[], ["notes.txt"], ["nowhere/all.jsonl"], ["folder", "--force"]],
     "import": [["nowhere.jsonl"], ["notes.txt"], ["folder"], ["notes.txt", "--format", "csv"]],
     "report": [["nowhere/r.html"], ["folder"], ["--plots", "notes.txt"]],

@@ -1,0 +1,177 @@
+"""Whose word decides, and a source that is revoked: the counters are as if it had never spoken."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from langchain_memoryworth import MemoryWorthStore, Policy, standing
+from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.proposals import Why
+from langchain_memoryworth.records import Status
+from tests.conftest import StoreMaker
+from tests.fakes import Clock, HashedWords, assert_exact, query
+
+FAST = Policy(v_min=2, hysteresis=0.0, exploration=0.0)
+# Not `surprise`: what was expected of a run is what was known when it was settled.
+COUNTERS = (
+    "SELECT seq, status, epoch, positive, negative, size, squared, retrievals, base_positive, "
+    "base_negative, base_size, base_squared, base_retrievals FROM evidence ORDER BY seq"
+)
+SAID = st.tuples(
+    st.sampled_from(["user", "evaluator", "bot"]),
+    st.sampled_from(["", "ada"]),
+    st.sampled_from(["", "speed"]),
+    st.sampled_from([True, False, None]),
+)
+
+
+def episode(store: MemoryWorthStore, name: str, text: str = "red", k: int = 1) -> None:
+    with store.episode(name):
+        store.similarity_search(text, k=k)
+
+
+def filled(store: MemoryWorthStore) -> MemoryWorthStore:
+    store.add_texts(["red", "green", "red green"], ids=["a", "b", "c"])
+    return store
+
+
+# -- who decides
+
+
+@hypothesis_settings(max_examples=30)
+@given(said=st.lists(SAID, max_size=8), metric=st.sampled_from(["", "speed"]))
+def test_who_decides_is_who_the_settlement_went_by(said: list, metric: str):
+    with MemoryWorthStore(
+        "sqlite://", HashedWords(), clock=Clock(), policy=Policy(metric=metric)
+    ) as store:
+        filled(store)
+        episode(store, "r")
+        for source, source_id, of, outcome in said:
+            if outcome is None:
+                store.withdraw_outcome("r", source=source, source_id=source_id, metric=of)
+            else:
+                store.record_outcome("r", outcome, source=source, source_id=source_id, metric=of)
+        told = store.explain_run("r").said_by
+        assert [s.source for s in store.sources()] == ([] if told is None else [told])
+
+
+def test_shares_of_sources_and_voters(make_store: StoreMaker, url: str):
+    store = filled(make_store(url))
+    assert store.sources() == []
+    for n in range(8):
+        episode(store, f"r{n}")
+        store.record_outcome(f"r{n}", True, source="evaluator")
+    for n in range(6):  # a user's word goes before an evaluator's
+        store.record_outcome(f"r{n}", True, source="user", source_id="ada" if n else "bob")
+    first, second = store.sources()
+    assert (first.source, first.runs, first.share) == ("user", 6, 0.75)
+    assert (first.voters, first.loudest, first.loudest_share) == (2, "ada", 0.625)
+    assert (second.source, second.runs, second.loudest) == ("evaluator", 2, "")
+    assert (first.is_loud, second.is_loud) == (True, False)
+    assert store.health().loud == {"user/ada": 0.625}
+
+
+@pytest.mark.parametrize(("source", "voter"), [("user", "ada"), ("evaluator", "")])
+def test_who_speaks_alone_is_not_too_loud(make_store: StoreMaker, source: str, voter: str):
+    store = filled(make_store())
+    episode(store, "r")
+    store.record_outcome("r", True, source=source, source_id=voter)
+    assert not store.sources()[0].is_loud
+    assert store.health().loud == {}
+
+
+# -- revoking
+
+
+def test_revoking_is_as_if_it_had_never_spoken(
+    make_store: StoreMaker, url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(standing, "CHUNK", 3)  # so that there are several transactions
+    policy = Policy(suppress=False)  # or what it said would have changed what was retrieved
+    store, without = make_store(url, policy=policy), make_store(policy=policy)
+    for each in (store, without):
+        filled(each)
+        for n in range(10):
+            episode(each, f"r{n}", "red" if n % 2 else "green", k=2)
+            each.record_outcome(f"r{n}", n % 3 == 0, source="user", source_id=f"v{n % 4}")
+            if each is store:
+                each.record_outcome(f"r{n}", False, source="bot", source_id="x")
+                each.record_outcome(f"r{n}", False, source="user", source_id="liar")
+    store.restore("a")
+    without.restore("a")
+    assert query(store, COUNTERS) != query(without, COUNTERS)
+    assert store.revoke_source("user", source_id="liar", actor="eva", reason="spam") == 10
+    assert store.revoke_source("bot") == 10
+    assert query(store, COUNTERS) == query(without, COUNTERS)
+    assert_exact(store)
+    assert [s.source for s in store.sources()] == ["user"]
+    assert store.revoke_source("bot") == 0  # nothing is left of it
+
+
+def test_it_is_on_record_and_not_undone(make_store: StoreMaker):
+    store = filled(make_store())
+    episode(store, "r")
+    store.record_outcome("r", False, source="bot")
+    store.revoke_source("bot", actor="eva", reason="it is broken")
+    action = store.actions()[0]
+    assert (action.kind, action.actor) == ("revoke", "eva")
+    assert action.reason == "bot: 1 outcomes; it is broken"
+    with pytest.raises(InvalidInputError, match="'revoke', which cannot be taken back"):
+        store.undo(action)
+    assert store.run("r").reward is None
+    assert store.record_outcome("r", True, source="bot")  # a new word counts
+
+
+def test_a_run_whose_id_was_used_again_is_meant_itself(make_store: StoreMaker, url: str):
+    from langchain_memoryworth.records import EpisodeKey
+
+    store = filled(make_store(url))
+    episode(store, "r")
+    store.record_outcome("r", False, source="bot")
+    store.governor.begin_again(EpisodeKey("r"))
+    episode(store, "r")
+    store.record_outcome("r", True, source="user")
+    assert store.evidence("a").retrievals == 2
+    assert store.revoke_source("bot") == 1
+    assert (store.evidence("a").retrievals, store.worth("a")) == (1, 1.0)
+
+
+async def test_it_has_an_async_twin(make_store: StoreMaker):
+    store = filled(make_store())
+    episode(store, "r")
+    store.record_outcome("r", False, source="bot")
+    assert [s.source for s in await store.asources()] == ["bot"]
+    assert await store.arevoke_source("bot") == 1
+
+
+# -- review
+
+
+def test_one_voice_is_named_and_a_restore_proposed(make_store: StoreMaker, url: str):
+    store = filled(make_store(url, policy=FAST.model_copy(update={"v_min": 4.0, "theta_low": 0.6})))
+    for n in range(12):
+        episode(store, f"r{n}")
+    for n in range(12):
+        by = "liar" if n % 2 else f"v{n % 3}"
+        store.record_outcome(f"r{n}", n % 2 == 0, source="user", source_id=by)
+    assert store.memory("a").status is Status.SUPPRESSED
+    proposals = {p.why: p for p in store.review()}
+    assert set(proposals) == {Why.ONE_VOICE, Why.OVER_SERVED}  # and not LOW as well
+    proposal = proposals[Why.ONE_VOICE]
+    assert proposal.action == "restore"
+    assert proposal.reason.endswith("1.00 over 6 retrievals without the word of user/liar")
+    store.decide(proposal, "approve")
+    assert store.memory("a").status is Status.ACTIVE
+
+
+def test_where_all_agree_or_only_one_speaks_nobody_is_accused(make_store: StoreMaker):
+    store = filled(make_store(policy=FAST.model_copy(update={"v_min": 4.0})))
+    for n in range(12):
+        text = "red" if n % 2 else "green"
+        episode(store, f"r{n}", text)
+        by = f"v{n % 3}" if text == "red" else "ada"
+        store.record_outcome(f"r{n}", False, source="user", source_id=by)
+    assert {p.why for p in store.review()} == {Why.LOW}
