@@ -9,7 +9,10 @@ from contextvars import ContextVar
 from typing import Any
 from uuid import UUID
 
+from langchain_core.callbacks import BaseCallbackManager
 from langchain_core.documents import Document
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tracers.context import register_configure_hook
 from langgraph.callbacks import GraphCallbackHandler, GraphInterruptEvent, GraphResumeEvent
 
@@ -244,7 +247,8 @@ class MemoryWorthCallbackHandler(GraphCallbackHandler):
 
 
 class _AttachedHandler(MemoryWorthCallbackHandler):
-    # LangGraph tells of interrupts and resumes only those handlers that stand in the config.
+    # LangGraph tells of interrupts and resumes only those handlers that stand in the config, and the code inside may
+    # give its runs callbacks of its own.
     _told = False
 
 
@@ -260,8 +264,9 @@ def memory_worth(
     """Attach a handler to every run that begins inside, for code whose config is not in one's hands.
 
     Not seen are runs in threads that do not copy the context, and generators that are made inside and consumed outside;
-    what they retrieve is counted as unattributed in `store.health()`. An interrupt is seen only if it unwinds through
-    the graph: a static breakpoint (`interrupt_before`, `interrupt_after`) looks like the end of the run.
+    what they retrieve is counted as unattributed in `store.health()`. If a graph is given `callbacks` of its own by a
+    LangGraph that does not add them to those around (1.1.8 does not, 1.2.24 does), then a static breakpoint
+    (`interrupt_before`, `interrupt_after`) looks like its end.
 
     Args:
         store: The store whose memories are retrieved.
@@ -270,7 +275,20 @@ def memory_worth(
     """
     handler = _AttachedHandler(store, outcome, source=source)
     token = _attached.set(handler)
+    inherited = var_child_runnable_config.set(_with_callbacks(handler))
     try:
         yield handler
     finally:
+        var_child_runnable_config.reset(inherited)
         _attached.reset(token)
+
+
+def _with_callbacks(handler: MemoryWorthCallbackHandler) -> RunnableConfig:
+    """The config that runs inside inherit, with the handler in it."""
+    config = var_child_runnable_config.get() or {}
+    callbacks = config.get("callbacks")
+    if not isinstance(callbacks, BaseCallbackManager):
+        return {**config, "callbacks": [handler]}
+    inside = callbacks.copy()  # of the run that this is called in
+    inside.add_handler(handler)
+    return {**config, "callbacks": inside}

@@ -66,7 +66,7 @@ class Recorder:
         governor: Where it is written down.
         outcome: From a finished run to what happened in it.
         source: Under which name.
-        told: Whether LangGraph tells of interrupts and resumes; if not they are inferred, where they can be.
+        told: Whether LangGraph is sure to tell of interrupts and resumes; if not they are inferred, where they can be.
     """
 
     def __init__(
@@ -123,6 +123,8 @@ class Recorder:
             )
             if entry.root.run_id == run_id:
                 self._begin_root(entry, inputs)
+            elif entry.root.asks:
+                self._infer_resume(entry.root)
 
     def _begin_root(self, entry: RunEntry, inputs: Any) -> None:
         root = entry.root
@@ -133,8 +135,8 @@ class Recorder:
         if root.again:
             root.again = False
             self._later("a run id used again", lambda: self.governor.begin_again(root.episode))
-        if not self._told and lifecycle.asks_to_resume(inputs):
-            self._go_on(entry, ())
+        # LangGraph tells of a resume right after the start of the graph, before anything below it begins.
+        root.asks = not self._told and lifecycle.asks_to_resume(inputs)
 
     def retrieved(self, run_id: UUID, documents: Sequence[Document]) -> None:
         """A retriever ended with these documents; only what the outermost one gives can be in front of the model."""
@@ -218,9 +220,18 @@ class Recorder:
         """A graph goes on, as a new run."""
         with self.governor.losses.guard("a resume"):
             entry = self.governor.runs.get(run_id)
+            if entry is not None and entry.root.run_id == run_id:
+                entry.root.asks = False
             # A graph below us is resumed with its parent; one with a thread of its own is not our run.
             if entry is not None and (entry.root.run_id == run_id or not entry.root.written):
                 self._go_on(entry, (checkpoint_id,))
+
+    def _infer_resume(self, root: Root) -> None:
+        """Nobody told whether the graph goes on: by its inputs it does."""
+        root.asks = False
+        entry = self.governor.runs.get(root.run_id)
+        if entry is not None:
+            self._go_on(entry, ())
 
     def _go_on(self, entry: RunEntry, checkpoints: Sequence[str]) -> None:
         root, thread_id = entry.root, entry.thread_id
@@ -271,6 +282,8 @@ class Recorder:
             root.pauses = ((root.run_id, Pause(thread_id, "")), *root.pauses)
 
     def _end_root(self, root: Root, result: Any, error: BaseException | None, inputs: Any) -> None:
+        if root.asks:
+            self._infer_resume(root)
         early = root.streamed and error is None and lifecycle.stopped_early(result)
         if root.streamed and inputs is not None:
             root.inputs = inputs  # of a stream they are known at its end only

@@ -49,6 +49,7 @@ class Root:
         again: Its run id was used before, by a run that ended.
         streamed: It is the root of an LCEL stream, whose early stop looks like success.
         written: Something of it stands in the ledger.
+        asks: Its inputs are those of a graph that goes on, and nobody has said yet whether it does.
         resuming: It goes on with an episode that is still being looked up.
         exposed: Ids of the memories written down for it.
         retrieved: By the outermost retriever run, or by the run that searched directly.
@@ -70,6 +71,7 @@ class Root:
     streamed: bool = False
     written: bool = False
     paused: bool = False
+    asks: bool = False
     resuming: bool = False
     exposed: dict[str, None] = field(default_factory=dict)
     retrieved: dict[UUID, Retrieved] = field(default_factory=dict)

@@ -16,8 +16,10 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableLambda
+from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tools import create_retriever_tool, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint, task
@@ -513,6 +515,75 @@ def test_the_context_manager_follows_dynamic_interrupts(life: Life, how: str) ->
         if n == 0:
             life.is_unknown("apple")
     life.is_success("apple", "bread")
+
+
+@pytest.mark.parametrize("where", [{"interrupt_before": ["more"]}, {"interrupt_after": ["recall"]}])
+@pytest.mark.parametrize("inner", [True, False], ids=["two managers", "one manager"])
+def test_the_context_manager_follows_static_breakpoints(
+    life: Life, call: Call, where: Any, inner: bool
+) -> None:
+    nodes = (("recall", recall(life)), ("more", recall(life, "bread")))
+    graph = built(*nodes).compile(checkpointer=InMemorySaver(), **where)
+    config: Any = {"configurable": {"thread_id": "t"}}
+    for value in ({"query": "apple"}, None):
+        with memory_worth(life.store, life.judge):
+            if inner:
+                with memory_worth(life.store, life.judge):
+                    call(graph, value, config)
+            else:
+                call(graph, value, config)
+        if value is not None:
+            life.is_unknown("apple")
+    life.is_success("apple", "bread")
+
+
+@pytest.mark.parametrize("how", ["dynamic", "static"])
+def test_the_context_manager_around_runs_with_callbacks_of_their_own(life: Life, how: str) -> None:
+    """Where LangGraph tells only those, an interrupt is seen as it unwinds, but a breakpoint is taken for the end."""
+    graph = asking(life)
+    if how == "static":
+        nodes = (("recall", recall(life)), ("more", recall(life, "bread")))
+        graph = built(*nodes).compile(checkpointer=InMemorySaver(), interrupt_before=["more"])
+    config: Any = {"configurable": {"thread_id": "t"}, "callbacks": [BaseCallbackHandler()]}
+    with memory_worth(life.store, life.judge):
+        graph.invoke({"query": "apple"}, config)
+        assert life.rewards == [None] or how == "static"
+        graph.invoke(Command(resume="yes") if how == "dynamic" else None, config)
+    assert life.rewards == [1.0] or (how == "static" and life.rewards == [1.0, 1.0])
+    assert credits_of(life.store) == {"apple": 1, "bread": 1}
+
+
+def test_the_context_manager_in_a_run_that_began_before(life: Life, call: Call) -> None:
+    nodes = (("recall", recall(life)), ("more", recall(life, "bread")))
+    graph = built(*nodes).compile(checkpointer=InMemorySaver(), interrupt_before=["more"])
+
+    def step(value: Any) -> Any:
+        with memory_worth(life.store, life.judge):
+            return graph.invoke(value, {"configurable": {"thread_id": "t"}})
+
+    call(RunnableLambda(step), {"query": "apple"}, {})
+    life.is_unknown("apple")
+    call(RunnableLambda(lambda _: step(None)), "?", {})
+    life.is_success("apple", "bread")
+
+
+def test_the_context_manager_around_a_graph_that_goes_on_and_calls_nothing(life: Life) -> None:
+    graph = built(("recall", recall(life)), ("ask", ask_person)).compile(
+        checkpointer=InMemorySaver()
+    )
+    config: Any = {"configurable": {"thread_id": "t"}}
+    with memory_worth(life.store, life.judge):
+        graph.invoke({"query": "apple"}, config)
+        graph.update_state(config, {"found": ["edited"]}, as_node="ask")
+        graph.invoke(None, {**config, "callbacks": [BaseCallbackHandler()]})
+    life.is_success("apple")
+
+
+def test_the_context_manager_leaves_no_config_behind(life: Life) -> None:
+    before = var_child_runnable_config.get()
+    with memory_worth(life.store):
+        RunnableLambda(str).invoke("x")
+    assert var_child_runnable_config.get() is before
 
 
 def test_no_database_work_on_the_event_loop(life: Life) -> None:
