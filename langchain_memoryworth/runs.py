@@ -6,6 +6,7 @@ has seen. A finished root stays as a tombstone, so that what its children do lat
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -273,11 +274,23 @@ def _calling() -> UUID | None:
     return None if config is None else getattr(config.get("callbacks"), "parent_run_id", None)
 
 
+def _around(parent_run_id: UUID | None) -> tuple[str, ...]:
+    """Ids of what a root is part of that no handler has seen: its parent, and the LangSmith runs around that."""
+    if parent_run_id is None:
+        return ()
+    ids = {str(parent_run_id): None}
+    langsmith = sys.modules.get("langsmith.run_helpers")  # what nobody has imported traces nothing
+    tree = None if langsmith is None else langsmith.get_current_run_tree()
+    while tree is not None:
+        ids |= {str(tree.id): None, str(tree.trace_id): None}
+        tree = tree.parent_run
+    return tuple(ids)
+
+
 def _episode_of_root(
     run_id: UUID, parent_run_id: UUID | None, metadata: Mapping[str, Any], thread_id: str | None
 ) -> EpisodeKey:
-    own = (str(run_id),)
-    external = () if parent_run_id is None else (str(parent_run_id),)
+    own, external = (str(run_id),), _around(parent_run_id)
     if EPISODE_KEY in metadata:
         return EpisodeKey(str(metadata[EPISODE_KEY]), own + external, thread_id)
     ambient = _ambient.get()

@@ -8,16 +8,20 @@ import threading
 import tracemalloc
 import uuid
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+import requests
 from langchain_core.callbacks import CallbackManager
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
 from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tracers import context as tracer_context
 from langgraph.graph import START, StateGraph
+from langsmith import Client, traceable, tracing_context
+from langsmith.run_helpers import get_current_run_tree
 
 from langchain_memoryworth import MemoryWorthCallbackHandler, MemoryWorthStore, memory_worth, runs
 from langchain_memoryworth.errors import UnknownRunError
@@ -186,6 +190,101 @@ def test_a_parent_that_langchain_does_not_know(life: Life) -> None:
     assert life.rewards == [1.0, 1.0]
     life.store.record_outcome(outer, False)
     assert (life.store.worth("apple"), life.store.worth("bread")) == (1.0, 0.0)
+
+
+class Silent(requests.Session):
+    """What LangSmith would be sent; nothing leaves the process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[str] = []
+
+    def request(self, method: Any, url: Any, *args: Any, **kwargs: Any) -> requests.Response:
+        self.sent.append(f"{method} {url}")
+        answer = requests.Response()
+        answer.status_code, answer._content = 200, b"{}"
+        return answer
+
+
+@pytest.fixture
+def langsmith() -> Iterator[Silent]:
+    session = Silent()
+    client = Client("http://127.0.0.1:1", api_key="none", session=session, auto_batch_tracing=False)
+    with tracing_context(enabled=True, client=client):
+        yield session
+    assert session.sent
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+@pytest.mark.parametrize("attached", ["in the config", "by the context manager"])
+def test_functions_that_langsmith_traces(
+    life: Life, langsmith: Silent, how: str, attached: str
+) -> None:
+    """Every run of LangSmith around the chain is a name of its episode, so feedback on any of them finds it."""
+    chain, ids = life.retriever | text, list[uuid.UUID]()
+
+    def note() -> None:
+        tree = get_current_run_tree()
+        assert tree is not None
+        ids.append(tree.id)
+
+    if how == "sync":
+
+        @traceable
+        def inner(query: str, config: Any) -> str:
+            note()
+            return chain.invoke(query, config)
+
+        @traceable
+        def outer(query: str, config: Any) -> str:
+            note()
+            return inner(query, config)
+
+    else:
+
+        @traceable
+        async def ainner(query: str, config: Any) -> str:
+            note()
+            return await chain.ainvoke(query, config)
+
+        @traceable
+        async def aouter(query: str, config: Any) -> str:
+            note()
+            return await ainner(query, config)
+
+        outer = lambda query, config: asyncio.run(aouter(query, config))  # noqa: E731
+
+    for word in ("bread", "apple"):
+        if attached == "in the config":
+            assert outer(word, life.config) == word
+        else:
+            with memory_worth(life.store, life.judge):
+                assert outer(word, {}) == word
+    assert life.rewards == [1.0, 1.0]
+    assert len(set(ids)) == 4
+    for run_id in ids:
+        assert shown(life.store, run_id) == {"bread" if run_id in ids[:2] else "apple"}
+    life.store.record_outcome(ids[2], False)
+    assert (life.store.worth("apple"), life.store.worth("bread")) == (0.0, 1.0)
+    assert life.store.health().ok
+
+
+def test_several_runs_in_one_function_that_langsmith_traces(life: Life, langsmith: Silent) -> None:
+    """Each is an episode, and the function's id finds the newest; an `episode()` in it makes them one."""
+
+    @traceable
+    def function(together: bool) -> str:
+        tree = get_current_run_tree()
+        assert tree is not None
+        with life.store.episode(str(tree.id)) if together else nullcontext():
+            for word in ("apple", "bread"):
+                (life.retriever | text).invoke(word, life.config)
+        return str(tree.id)
+
+    apart, together = function(together=False), function(together=True)
+    assert shown(life.store, apart) == {"bread"}
+    assert shown(life.store, together) == {"apple", "bread"}
+    assert life.rewards == [1.0, 1.0, 1.0]
 
 
 def test_calls_grouped_by_hand(life: Life) -> None:
