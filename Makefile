@@ -51,8 +51,9 @@ lowest: .venv-lowest/.lowest
 
 # What takes longer than a change may wait: 500 kills, long state machines, long streams.
 soak: $(VENV)/.test
-	MEMORYWORTH_KILLS=500 MEMORYWORTH_OUTCOMES=20000 HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest --no-cov \
-		tests/test_concurrency.py tests/test_ledger_machine.py tests/test_workers.py
+	MEMORYWORTH_KILLS=500 MEMORYWORTH_OUTCOMES=20000 MEMORYWORTH_TREES=5000 HYPOTHESIS_PROFILE=soak \
+		$(BIN)/python -m pytest --no-cov --timeout=0 \
+		tests/test_concurrency.py tests/test_ledger_machine.py tests/test_workers.py tests/test_run_fuzz.py
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks

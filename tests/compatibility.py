@@ -1,21 +1,14 @@
-"""The compatibility table of docs/adapters.md, from the cases that the tests run on.
-
-Rewrite it with `python -m tests.compatibility`; `tests/test_compatibility.py` fails while it is not current.
-"""
+"""The compatibility table of docs/adapters.md, from the cases that the tests run on; see `tests.tables`."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
-from pathlib import Path
 
 from tests.store_backends import FACED, STORES
+from tests.tables import Row, Table
 from tests.vector_backends import VECTOR_STORES
 
-PAGE = Path(__file__).parents[1] / "docs" / "adapters.md"
-BEGIN = "<!-- compatibility: written by tests/compatibility.py -->"
-END = "<!-- /compatibility -->"
 _PROMPT = "what reached the prompt"
 _ASKED = "what was recalled into the prompt; the turn's outcome"
 _SAID = "outcomes by the feedback's own id; corrections and deletions"
@@ -104,7 +97,7 @@ _HEAD = ("Adapter", "Around", "Package", "Version tested", "Sync", "Async", "Wha
 _VERSION = _HEAD.index("Version tested")
 
 
-def rows() -> Iterator[tuple[str, ...]]:
+def rows() -> Iterator[Row]:
     """One row per case."""
     for backend in STORES:
         faces = {face for b, face in FACED if b is backend}
@@ -134,30 +127,9 @@ def rows() -> Iterator[tuple[str, ...]]:
         yield (adapter, around, distribution, version(distribution), "yes", "yes", recorded)
 
 
-def table(lines: Iterable[tuple[str, ...]]) -> str:
-    """The rows in Markdown."""
-    whole = [_HEAD, ("---",) * len(_HEAD), *lines]
-    return "\n".join("| " + " | ".join(line) + " |" for line in whole)
-
-
-def written(page: str) -> list[tuple[str, ...]]:
-    """The rows that stand in the page."""
-    inside = page.split(BEGIN, 1)[1].split(END, 1)[0].strip().splitlines()
-    return [tuple(c.strip() for c in line.strip("|").split("|")) for line in inside[2:]]
-
-
-def without_versions(lines: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
+def without_versions(lines: Iterable[Row]) -> list[Row]:
     """The rows as they are on every machine."""
     return [(*line[:_VERSION], *line[_VERSION + 1 :]) for line in lines]
 
 
-def rewritten(page: str) -> str:
-    """The page with a new table."""
-    before, rest = page.split(BEGIN, 1)
-    _, after = rest.split(END, 1)
-    return f"{before}{BEGIN}\n\n{table(rows())}\n\n{END}{after}"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    sys.stdout.write(f"{PAGE}: {len(list(rows()))} rows\n")
+TABLE = Table("adapters.md", "compatibility", _HEAD, rows)

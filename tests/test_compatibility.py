@@ -6,31 +6,22 @@ import inspect
 import re
 from importlib import import_module
 
-from tests.compatibility import (
-    PAGE,
-    THROUGH,
-    rewritten,
-    rows,
-    table,
-    without_versions,
-    written,
-)
+from tests.compatibility import TABLE, THROUGH, rows, without_versions
 
 
 def test_the_table_is_current() -> None:
     """Versions are those of the machine that wrote it, so they only have to be versions."""
-    page = PAGE.read_text(encoding="utf-8")
-    assert without_versions(written(page)) == without_versions(rows()), (
-        "run python -m tests.compatibility"
+    assert without_versions(TABLE.written()) == without_versions(rows()), (
+        "run python -m tests.tables"
     )
-    assert all(re.fullmatch(r"\d+(\.\w+)+", row[3]) for row in written(page))
+    assert all(re.fullmatch(r"\d+(\.\w+)+", row[3]) for row in TABLE.written())
 
 
 def test_rewriting_keeps_the_rest_of_the_page() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    again = rewritten(page)
-    assert rewritten(again) == again
-    assert again.replace(table(rows()), "") == page.replace(table(written(page)), "")
+    page = TABLE.path.read_text(encoding="utf-8")
+    again = TABLE.rewritten(page)
+    assert TABLE.rewritten(again) == again
+    assert again.replace(TABLE.text(rows()), "") == page.replace(TABLE.text(TABLE.written()), "")
 
 
 def test_what_is_said_of_other_components_is_tested_in_sync_and_async() -> None:

@@ -267,7 +267,9 @@ def test_a_detached_retrieval_is_counted(memories: MemoryWorthStore, ask: Ask) -
     assert memories.health().episodes == 0
 
 
-def test_own_threads_are_counted_unless_they_copy_the_context(memories: MemoryWorthStore) -> None:
+def test_own_threads_are_counted_unless_they_copy_the_context(
+    memories: MemoryWorthStore, ask: Ask
+) -> None:
     retriever = memories.as_retriever(k=1)
     run_id = uuid.uuid4()
 
@@ -279,7 +281,7 @@ def test_own_threads_are_counted_unless_they_copy_the_context(memories: MemoryWo
             return text(bare.result() + copied.result() + search.result())
 
     handler = MemoryWorthCallbackHandler(memories)
-    out = RunnableLambda(node).invoke("", {"callbacks": [handler], "run_id": run_id})
+    out = ask(RunnableLambda(node), "", config={"callbacks": [handler], "run_id": run_id})
     assert out == "apple bread cedar"
     assert memories.health().unattributed == 1
     assert shown(memories, run_id) == {"bread", "cedar"}

@@ -9,6 +9,8 @@ import tracemalloc
 import uuid
 from collections.abc import Iterator
 from contextlib import nullcontext
+from contextvars import copy_context
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -107,6 +109,32 @@ async def test_a_child_that_ends_after_the_root_is_taken_in(life: Life) -> None:
     assert credits_of(life.store) == {"apple": 1}
     go_on.set()
     await asyncio.gather(*tasks)
+    assert life.rewards == [1.0]
+    assert credits_of(life.store) == {"apple": 1, "bread": 1}
+    assert len(life.judge.runs) == 1
+
+
+def test_a_thread_that_ends_after_the_root_is_taken_in(life: Life) -> None:
+    go_on, started = threading.Event(), threading.Event()
+    workers: list[threading.Thread] = []
+
+    class Slow(Foreign):
+        def _get_relevant_documents(self, query: str, **kwargs: Any) -> list[Document]:
+            started.set()
+            assert go_on.wait(60)
+            return [Document(id=i, page_content=i) for i in self.ids]
+
+    def node(query: str) -> str:
+        work = partial(copy_context().run, Slow(ids=("bread",)).invoke, query)
+        workers.append(threading.Thread(target=work))
+        workers[0].start()
+        assert started.wait(60)
+        return text(life.retriever.invoke(query))
+
+    RunnableLambda(node).invoke("apple", life.config)
+    assert credits_of(life.store) == {"apple": 1}
+    go_on.set()
+    workers[0].join()
     assert life.rewards == [1.0]
     assert credits_of(life.store) == {"apple": 1, "bread": 1}
     assert len(life.judge.runs) == 1

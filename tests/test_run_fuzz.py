@@ -2,13 +2,14 @@
 
 A tree is made of steps that retrieve known ids and of what LangChain and LangGraph put around steps. The oracle walks the
 same tree and knows only three things: what is retrieved when a step runs, whether it raises, and whether a stream is read
-to its end.
+to its end. `MEMORYWORTH_TREES` says how many trees, `make soak` looks at 5,000 new ones.
 """
 
 from __future__ import annotations
 
 import asyncio
 import operator
+import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from langgraph.graph import START, StateGraph
 from langchain_memoryworth import MemoryWorthCallbackHandler, MemoryWorthStore
 from tests.fakes import HashedWords
 from tests.runs_fixtures import WORDS, Foreign, filled, text
+
+TREES = int(os.environ.get("MEMORYWORTH_TREES", "400"))
 
 # -- trees ---------------------------------------------------------------------------------------------------------
 
@@ -227,7 +230,7 @@ def run(runnable: Any, how: str, config: Any) -> bool:
 
 
 @settings(
-    max_examples=400, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=TREES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 @given(
     tree=trees.filter(certain),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import uuid
 from collections.abc import AsyncIterator, Iterator
 from itertools import repeat
 from typing import Any, TypedDict
@@ -153,6 +154,14 @@ def test_a_stream_kept_alive_is_pending_and_may_end_later(life: Life) -> None:
     first = next(stream)
     life.is_unknown("apple")
     assert first + "".join(stream) == "apple"
+    life.is_success("apple")
+
+
+async def test_an_async_stream_kept_alive_is_pending_and_may_end_later(life: Life) -> None:
+    stream = lcel(life, "generator last").astream("apple", life.config)
+    first = await anext(stream)
+    life.is_unknown("apple")
+    assert first + "".join([c async for c in stream]) == "apple"
     life.is_success("apple")
 
 
@@ -329,7 +338,18 @@ def test_an_interrupt_of_the_process(life: Life, error: type[BaseException], pla
     life.is_unknown("apple")
 
 
-def test_a_recursion_limit_is_for_the_user_to_judge(life: Life) -> None:
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_of_the_process_under_async(life: Life, error: type[BaseException]) -> None:
+    async def stop(_: Any) -> Any:
+        raise error
+
+    with pytest.raises(error):
+        asyncio.run((life.retriever | RunnableLambda(stop)).ainvoke("apple", life.config))
+    life.is_unknown("apple")
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_a_recursion_limit_is_for_the_user_to_judge(life: Life, how: str) -> None:
     builder = StateGraph(State)
     builder.add_node(
         "recall", lambda state: {"answer": text(life.retriever.invoke(state["query"]))}
@@ -342,9 +362,15 @@ def test_a_recursion_limit_is_for_the_user_to_judge(life: Life) -> None:
         (exceptions_as_failure(GraphRecursionError), 0.0),
     ):
         handler = MemoryWorthCallbackHandler(life.store, judge)
+        run_id = uuid.uuid4()
+        config: Any = {"callbacks": [handler], "recursion_limit": 3, "run_id": run_id}
+        ways: dict[str, Any] = {
+            "sync": endless.invoke,
+            "async": lambda *given: asyncio.run(endless.ainvoke(*given)),
+        }
         with pytest.raises(GraphRecursionError):
-            endless.invoke({"query": "apple"}, {"callbacks": [handler], "recursion_limit": 3})
-        assert life.store.run(handler.last_episode_id).reward == expected
+            ways[how]({"query": "apple"}, config)
+        assert life.store.run(run_id).reward == expected
     assert credits_of(life.store) == {"apple": 1}  # once, for all its rounds
 
 

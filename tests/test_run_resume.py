@@ -175,6 +175,16 @@ def test_static_breakpoints(life: Life, call: Call, where: Any) -> None:
     life.is_success("apple", "bread")
 
 
+@pytest.mark.parametrize("where", [{"interrupt_before": ["more"]}, {"interrupt_after": ["inner"]}])
+def test_static_breakpoints_in_a_subgraph(life: Life, call: Call, where: Any) -> None:
+    sub = built(("inner", recall(life)), ("more", recall(life, "cedar"))).compile(**where)
+    graph = built(("a", recall(life, "bread")), ("sub", sub)).compile(checkpointer=InMemorySaver())
+    call(graph, {"query": "apple"}, on(life))
+    life.is_unknown("apple", "bread")
+    call(graph, None, on(life))
+    life.is_success("apple", "bread", "cedar")
+
+
 def test_breakpoints_after_update_state(life: Life, call: Call) -> None:
     nodes = (("recall", recall(life)), ("more", recall(life, "bread")))
     graph = built(*nodes).compile(checkpointer=InMemorySaver(), interrupt_before=["more"])
