@@ -21,7 +21,7 @@ _ABSENT = object()
 def value_of(state: Any, source: From, config: RunnableConfig | None = None) -> Any:
     """What a function says of the state, or what the state has under a key.
 
-    With a config, a key that only the graph has counts too; its value is None while nothing was written to it.
+    With a node's config, a key that only the graph has counts too; its value is None while nothing was written to it.
 
     Raises:
         StateKeyError: If there is no such key.
@@ -36,14 +36,14 @@ def value_of(state: Any, source: From, config: RunnableConfig | None = None) -> 
     if source in given:
         return given[source]
     with suppress(KeyError):
-        known = _ABSENT if config is None else kept(config, source, _ABSENT)
+        known = kept(config, source, _ABSENT)
         if known is not _ABSENT:
             return known
     remedy = "name the key that holds it, or give a function of the state"
     raise StateKeyError(source, list(given), remedy)
 
 
-def declared(state: Any, config: RunnableConfig, key: str) -> Any:
+def declared(state: Any, config: RunnableConfig | None, key: str) -> Any:
     """What the graph has under a key that a node writes to.
 
     Raises:
@@ -57,7 +57,7 @@ def declared(state: Any, config: RunnableConfig, key: str) -> Any:
         raise StateKeyError(key, list(given), remedy) from None
 
 
-def carried_episode(state: Any, config: RunnableConfig, key: str) -> str | None:
+def carried_episode(state: Any, config: RunnableConfig | None, key: str) -> str | None:
     """The episode that a state carries, or else the graph that called the node with `Send`.
 
     Raises:

@@ -7,7 +7,8 @@ that changes one is noticed.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import GeneratorType
 from typing import Any
 
@@ -16,6 +17,9 @@ from langgraph.types import Command
 
 _READ = "__pregel_read"
 """Where LangGraph puts the function by which conditional edges read the state."""
+
+_PREVIOUS = "__previous__"
+"""What the functional API keeps in the place of a state with keys."""
 
 _DEPTH = 12
 """Frames between an end event and the stream that it reports; 5 today, more under `astream_events`."""
@@ -45,7 +49,7 @@ def kept(config: Mapping[str, Any] | None, key: str, given: Any) -> Any:
     """What the state of the graph around has under a key: a node that `Send` called is given something else.
 
     Args:
-        config: The node's.
+        config: The node's; None if it is called by other code than the graph's.
         key: The key.
         given: What the node was given under it, which is the answer where the graph cannot be asked.
 
@@ -58,9 +62,18 @@ def kept(config: Mapping[str, Any] | None, key: str, given: Any) -> Any:
     try:
         return read(key)
     except KeyError:
+        if _functional(read):
+            return given
         raise
     except Exception:  # noqa: BLE001 - an inner way: another release may have another one
         return given
+
+
+def _functional(read: Callable[[str], Any]) -> bool:
+    with suppress(KeyError):
+        read(_PREVIOUS)
+        return True
+    return False
 
 
 def shows_interrupt(outputs: Any) -> bool:

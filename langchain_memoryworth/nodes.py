@@ -114,7 +114,6 @@ class RecallNode(Runnable[Any, dict[str, Any]]):
         self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
     ) -> dict[str, Any]:
         """Recall for a state; returns what is new in it."""
-        config = ensure_config(config)
         asked = self._asked(input, config)
         if asked is None:
             return self._update([])
@@ -125,14 +124,13 @@ class RecallNode(Runnable[Any, dict[str, Any]]):
         self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
     ) -> dict[str, Any]:
         """`invoke` that awaits the retriever."""
-        config = ensure_config(config)
         asked = self._asked(input, config)
         if asked is None:
             return self._update([])
         found = await self._recaller.arecall(asked.key, asked.query, asked.namespace, config)
         return self._update(found, asked)
 
-    def _asked(self, state: Any, config: RunnableConfig) -> _Asked | None:
+    def _asked(self, state: Any, config: RunnableConfig | None) -> _Asked | None:
         carried = carried_episode(state, config, self._episode)
         for written in (self._documents, self._ids):
             if written is not None:
@@ -146,7 +144,7 @@ class RecallNode(Runnable[Any, dict[str, Any]]):
                 value=query,
             )
         runtime = _runtime()
-        episode_id = named_episode(config) or carried or self._begun(runtime)
+        episode_id = named_episode(ensure_config(config)) or carried or self._begun(runtime)
         namespace = (
             self._recaller.namespace(runtime)
             if self._namespace is None
@@ -216,7 +214,6 @@ class OutcomeNode(Runnable[Any, dict[str, Any]]):
         self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
     ) -> dict[str, Any]:
         """Settle the episode of a state; returns what is new in it."""
-        config = ensure_config(config)
         episode_id = carried_episode(input, config, self._episode)
         if episode_id is not None:
             self._settle(episode_id, input, config)
@@ -228,7 +225,7 @@ class OutcomeNode(Runnable[Any, dict[str, Any]]):
         """`invoke` off the event loop: the function of the outcome may block."""
         return await run_in_executor(None, self.invoke, input, config)
 
-    def _settle(self, episode_id: str, state: Any, config: RunnableConfig) -> None:
+    def _settle(self, episode_id: str, state: Any, config: RunnableConfig | None) -> None:
         try:
             judgement = self._judgement(state, config)
             self._governor.record_judgement(episode_id, judgement, source=self._source)
@@ -242,7 +239,7 @@ class OutcomeNode(Runnable[Any, dict[str, Any]]):
                 raise
             self._governor.losses.failed("an outcome", error)
 
-    def _judgement(self, state: Any, config: RunnableConfig) -> Judgement:
+    def _judgement(self, state: Any, config: RunnableConfig | None) -> Judgement:
         judgement = value_of(state, self._outcome, config)
         used = None if self._used is None else value_of(state, self._used, config)
         if used is None:

@@ -14,6 +14,8 @@ from unittest.mock import patch
 
 import pytest
 from langchain_core.documents import Document
+from langchain_core.runnables import RunnableConfig
+from langgraph.func import entrypoint, task
 from langgraph.graph import START, StateGraph
 from langgraph.types import RetryPolicy, Send
 
@@ -222,6 +224,37 @@ def test_outside_of_a_graph(quick: MemoryWorthStore) -> None:
     assert credits_of(quick) == {"apple": 1}
     with pytest.raises(StateKeyError, match="'success'"):
         outcome(quick).invoke(update)
+
+
+def test_inside_a_node_whose_graph_has_not_the_keys(memories: MemoryWorthStore, call: Call) -> None:
+    class Bare(TypedDict):
+        query: str
+
+    def own(state: Bare) -> Bare:
+        update = recall(memories, lambda s: s).invoke(state["query"])
+        said = {**update, "success": update["memory_ids"] == ["apple"]}
+        outcome(memories).invoke(said)
+        return state
+
+    call(built(("own", own), state=Bare).compile(), {"query": "apple"}, {})
+    assert list(rewards(memories).values()) == [1.0]
+
+
+@pytest.mark.parametrize("passed", [True, False], ids=["with its config", "without"])
+def test_the_functional_api(memories: MemoryWorthStore, passed: bool) -> None:
+    @task
+    def look(word: str, config: RunnableConfig) -> Any:
+        return recall(memories).invoke({"query": word}, config if passed else None)
+
+    @entrypoint()
+    def flow(word: str, config: RunnableConfig) -> Any:
+        found = look(word).result()
+        outcome(memories).invoke({**found, "success": True}, config if passed else None)
+        return found["memory_ids"]
+
+    assert flow.invoke("apple") == ["apple"]
+    assert asyncio.run(flow.ainvoke("bread")) == ["bread"]
+    assert list(rewards(memories).values()) == [1.0, 1.0]
 
 
 # -- outcomes ------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import itertools
 import operator
 import threading
 import uuid
+import warnings
 from collections.abc import Callable
 from typing import Annotated, Any, TypedDict
 from unittest.mock import patch
@@ -587,13 +588,13 @@ def test_a_retriever_that_searches_itself_and_gives_less(
 
 
 def test_reordering_changes_nothing(life: Life, call: Call) -> None:
-    def reorder(documents: list[Document]) -> list[Document]:
-        """As `LongContextReorder`: the best at both ends."""
-        ordered: list[Document] = []
-        for n, document in enumerate(reversed(documents)):
-            ordered.insert(0 if n % 2 else len(ordered), document)
-        return ordered
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # the package says that it is being sunset
+        from langchain_community.document_transformers import LongContextReorder
 
+    reorder = LongContextReorder().transform_documents
     call(life.store.as_retriever(k=3) | reorder | text, "apple bread cedar", life.config)
     life.is_success("apple", "bread", "cedar")
 
