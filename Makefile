@@ -12,7 +12,7 @@ export LANGSMITH_TRACING ?= false
 # Databases of tests go to a file system in memory where there is one: the disk would be most of the time.
 IN_MEMORY := $(if $(wildcard /dev/shm/.),env TMPDIR=/dev/shm)
 
-.PHONY: coverage demo test lint types layers unit lowest soak bench paper clean
+.PHONY: coverage demo test lint types layers unit audit lowest soak bench paper clean
 
 demo: $(VENV)/.demo
 	$(BIN)/langchain-memoryworth demo
@@ -22,6 +22,7 @@ test: lint types layers unit
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/bandit --quiet --recursive langchain_memoryworth examples --configfile pyproject.toml
 
 types: $(VENV)/.test
 	$(BIN)/mypy
@@ -35,6 +36,17 @@ unit: $(VENV)/.test
 # The same with branch coverage, which makes it a third slower.
 coverage: $(VENV)/.test
 	$(IN_MEMORY) $(BIN)/python -m pytest -n 4 --dist loadfile --cov --cov-report=term
+
+# Known vulnerabilities of what is installed. It asks a service on the network, and what the service does not know counts as not
+# audited: with --strict that is an error and no silent success.
+audit: $(VENV)/.audit
+	$(BIN)/pip-audit --strict --skip-editable || { \
+	  echo "audit: a vulnerability, or nothing could be said (no network, or a package that the service does not know): see above"; \
+	  exit 1; }
+
+$(VENV)/.audit: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --group audit
+	touch $@
 
 # The oldest releases that pyproject.toml allows, in an environment of their own, on all tests of the core.
 lowest: .venv-lowest/.lowest

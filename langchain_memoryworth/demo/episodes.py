@@ -94,7 +94,7 @@ class RememberedEmbeddings(Embeddings):
 
 def questions(tasks: Sequence[Task], episodes: int, seed: int) -> Iterator[tuple[Task, str]]:
     """Tasks in random order, each as often as any other, in the words of some user."""
-    rng = random.Random(seed)  # noqa: S311  # a simulation, no secret
+    rng = random.Random(seed)  # noqa: S311  # nosec B311  # a simulation, no secret
     while True:
         for task in rng.sample(tasks, len(tasks)):
             if episodes <= 0:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
+import subprocess  # nosec B404  # a server of ours, in a process of its own so that it can be ended
 import sys
 import tempfile
 import threading
@@ -164,7 +164,7 @@ class Sandbox:
             self._complaints = resources.enter_context(
                 tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
             )
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # nosec B603  # this interpreter, no shell, no argument from outside
                 [sys.executable, "-m", "langchain_memoryworth.demo.sandbox"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
