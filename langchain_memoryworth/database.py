@@ -108,6 +108,16 @@ class Session:
         found: list[tuple[Any, ...]] = cursor.fetchall()
         return found
 
+    def parts(
+        self, statement: Statement, size: int, **parameters: Any
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        """All rows of a query, so many at a time; nothing else may be run before the last ones have come."""
+        cursor = self._reader()
+        sql, bind = statement.on(self._dialect)
+        cursor.execute(sql, bind(parameters))
+        while some := cursor.fetchmany(size):
+            yield some
+
     def row(self, statement: Statement, **parameters: Any) -> tuple[Any, ...] | None:
         """The first row of a query, or None."""
         cursor = self._reader()

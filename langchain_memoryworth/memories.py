@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -119,6 +119,23 @@ class Feed:
     expires_at: NDArray[np.float64]
     written_at: NDArray[np.float64]
     counters: NDArray[np.int64]
+
+
+class Recount(NamedTuple):
+    """What outcomes move of rows that are in the index; columns as in `Feed`."""
+
+    seqs: NDArray[np.int64]
+    held: NDArray[np.bool_]
+    waiting: NDArray[np.bool_]
+    added_at: NDArray[np.float64]
+    counters: NDArray[np.int64]
+
+    def take(self, which: NDArray[np.bool_]) -> Recount:
+        """Some of the rows."""
+        seqs, held, waiting, added_at, counters = self
+        return Recount(
+            seqs[which], held[which], waiting[which], added_at[which], counters[:, which]
+        )
 
 
 def document(metadata: Mapping[str, Any], memory_id: str) -> str:
@@ -278,7 +295,7 @@ class Memories:
     def texts(self, session: Session, seqs: Sequence[int]) -> dict[int, Text]:
         """Texts by number, retired ones too, but none that was erased."""
         rows = standing.select_in(session, _TEXTS, seqs)
-        return {seq: Text(id_, text, json.loads(doc)) for seq, id_, text, doc in rows}
+        return {seq: Text(id_, text, _decode(doc)[0]) for seq, id_, text, doc in rows}
 
     def get(
         self, namespace: Namespace, ids: Sequence[str], policy: Policy, now: float
@@ -399,9 +416,10 @@ class Memories:
         """Where the database is now: the changes after it are yet to come."""
         return self.changes(session, Cursor(session.number(_REVISION)))[1]
 
-    def feed(self, session: Session, namespace: Namespace, dimension: int) -> Feed:
-        """All live memories of a namespace."""
-        return _feed(session.rows(_FEED_ALL, namespace=namespace_key(namespace)), dimension)
+    def feed(self, session: Session, namespace: Namespace, dimension: int) -> Iterator[Feed]:
+        """All live memories of a namespace, in parts: at once they would take twice the memory, and the time."""
+        for rows in session.parts(_FEED_ALL, _PART, namespace=namespace_key(namespace)):
+            yield _feed(rows, dimension)
 
     def feed_some(self, session: Session, seqs: Sequence[int]) -> dict[str, list[Any]]:
         """Rows of certain memories by their namespace, to be given to `as_feed`."""
@@ -423,15 +441,21 @@ class Memories:
             cursor = Cursor(found[-1][0])
         return [Change(*r[:4]) for r in found], cursor
 
-    def touched(self, session: Session, changes: Sequence[Change]) -> list[int]:
-        """The numbers of the memories that some changes are about."""
+    def touched(self, changes: Sequence[Change]) -> list[int]:
+        """The numbers of the memories that some changes are about, apart from those that only outcomes moved."""
         seqs: set[int] = set()
         for change in changes:
             if change.kind == "memories":
                 seqs.update(range(change.low, change.high + 1))
-        eids = [c.low for c in changes if c.kind == "episode"]
-        seqs.update(r[0] for r in standing.select_in(session, _SEQS_OF_EPISODES, eids))
         return sorted(seqs)
+
+    def recounted(self, session: Session, changes: Sequence[Change]) -> dict[str, Recount]:
+        """Counters and statuses of the memories that outcomes moved, by their namespace."""
+        eids = [c.low for c in changes if c.kind == "episode"]
+        by_namespace: dict[str, dict[int, Any]] = {}  # a memory may be in several of the episodes
+        for row in standing.select_in(session, _RECOUNT, eids):
+            by_namespace.setdefault(row[0], {})[row[1]] = row
+        return {ns: _recount(list(rows.values())) for ns, rows in by_namespace.items()}
 
 
 def as_feed(rows: Sequence[Any], dimension: int) -> Feed:
@@ -451,11 +475,22 @@ def _feed(rows: Sequence[Any], dimension: int) -> Feed:
             [r is None and s not in _OUT for r, s in zip(columns[3], stands, strict=True)],
             dtype=np.bool_,
         ),
-        held=np.array([s == Status.SUPPRESSED.value for s in stands], dtype=np.bool_),
+        held=np.array([s == _SUPPRESSED for s in stands], dtype=np.bool_),
         waiting=np.array([s in _WAITING for s in stands], dtype=np.bool_),
         counters=np.array(columns[5:9], dtype=np.int64).reshape(4, n),
         expires_at=np.array([np.inf if e is None else e for e in columns[9]], dtype=np.float64),
         written_at=np.array(columns[10], dtype=np.float64),
+    )
+
+
+def _recount(rows: Sequence[Any]) -> Recount:
+    _, seqs, stands, added_at, *counters = zip(*rows, strict=True)
+    return Recount(
+        np.array(seqs, dtype=np.int64),
+        np.array([s == _SUPPRESSED for s in stands], dtype=np.bool_),
+        np.array([s in _WAITING for s in stands], dtype=np.bool_),
+        np.array(added_at, dtype=np.float64),
+        np.array(counters, dtype=np.int64),
     )
 
 
@@ -479,6 +514,9 @@ def _memory(row: Any, namespace: Namespace, policy: Policy) -> Memory:
     )
 
 
+_decode = json.JSONDecoder().raw_decode  # without the checks of `loads`: it is our own JSON
+_PART = 4096
+_SUPPRESSED = Status.SUPPRESSED.value
 _OUT = frozenset({Status.DEPRECATED.value, Status.ERASED.value})
 _WAITING = frozenset({Status.QUARANTINED.value, Status.WITHHELD.value})
 _VERSIONS = (
@@ -543,4 +581,8 @@ _CHANGES = Statement(
     f"FROM (SELECT {_HORIZON} AS horizon) s LEFT JOIN changes c ON c.xact >= :after "
     "ORDER BY c.xact, c.revision",
 )
-_SEQS_OF_EPISODES = "SELECT DISTINCT seq FROM exposures WHERE eid IN :values"
+_RECOUNT = (
+    "SELECT m.namespace, e.seq, e.status, m.added_at, e.positive, e.negative, e.size, e.squared "
+    "FROM exposures x JOIN memories m ON m.seq = x.seq JOIN evidence e ON e.seq = x.seq "
+    "WHERE m.retired_at IS NULL AND x.eid IN :values"
+)

@@ -205,9 +205,8 @@ def on_probation(selected: Selected, propensity: float) -> Selected:
 
 
 def _selected(found: Found) -> list[Selected]:
-    return [
-        Selected(int(s), float(sim), float(score)) for s, score, sim in zip(*found, strict=True)
-    ]
+    columns = found.seqs.tolist(), found.similarities.tolist(), found.scores.tolist()
+    return [Selected(*row) for row in zip(*columns, strict=True)]
 
 
 def _floor(query: Query, policy: Policy) -> float | None:

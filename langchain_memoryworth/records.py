@@ -80,8 +80,7 @@ class Memory:
     status: Status
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(NamedTuple):
     """One memory found by a search.
 
     Attributes:

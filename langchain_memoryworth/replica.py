@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_memoryworth.database import Database, retried
+from langchain_memoryworth.database import Database, Session, retried
 from langchain_memoryworth.evidence import UNIT
 from langchain_memoryworth.index import TERMS, Kind, VectorIndex, single_threaded
-from langchain_memoryworth.memories import Change, Feed, Memories, as_feed
+from langchain_memoryworth.memories import Change, Feed, Memories, Recount, as_feed
 from langchain_memoryworth.pgvector_index import Mirror, PgVectorIndex
 from langchain_memoryworth.policy import Policy, Rank
 from langchain_memoryworth.records import Namespace, namespace_key
@@ -64,7 +64,6 @@ class Space:
             return  # it reads them where they are
         ends = self._ends_of(feed)
         live = feed.live & (ends > self._now)
-        positive, negative = feed.counters[0], feed.counters[1]
         self.index.apply(
             feed.seqs[~live],
             feed.seqs[live],
@@ -73,15 +72,27 @@ class Space:
             (feed.held[live] & self.policy.suppress) | feed.waiting[live],
         )
         self._note_ends(feed.seqs[live], ends[live])
-        if self.policy.uncertain == "pool":
-            hits, total = self._pool
-            for seq, alive, p, n in zip(
-                feed.seqs.tolist(), live, positive.tolist(), negative.tolist(), strict=True
-            ):
-                before = self._hits.get(seq, (0, 0))
-                self._hits[seq] = now = (p, p + n) if alive else (0, 0)
-                hits, total = hits + now[0] - before[0], total + now[1] - before[1]
-            self._pool = hits, total  # at once: searches read it without a lock
+        self._add_to_pool(feed.seqs, feed.counters * live)
+
+    def recount(self, moved: Recount) -> None:
+        """Take over counters and statuses of rows that are there."""
+        if isinstance(self.index, PgVectorIndex):
+            return
+        # Not what is past its time, or has no vector here.
+        moved = moved.take(self.index.alive(moved.seqs))
+        held = (moved.held & self.policy.suppress) | moved.waiting
+        self.index.update(moved.seqs, self._terms(moved), held)
+        self._add_to_pool(moved.seqs, moved.counters)
+
+    def _add_to_pool(self, seqs: NDArray[np.int64], counters: NDArray[np.int64]) -> None:
+        if self.policy.uncertain != "pool":
+            return
+        hits, total = self._pool
+        for seq, p, n in zip(seqs.tolist(), *counters[:2].tolist(), strict=True):
+            before = self._hits.get(seq, (0, 0))
+            self._hits[seq] = now = (p, p + n)
+            hits, total = hits + now[0] - before[0], total + now[1] - before[1]
+        self._pool = hits, total  # at once: searches read it without a lock
 
     def moved(self) -> None:
         """Memories of the database have changed, and are read where they are."""
@@ -113,7 +124,7 @@ class Space:
         if due and isinstance(self.index, VectorIndex):
             self.index.remove(np.array(due, dtype=np.int64))
 
-    def _terms(self, feed: Feed) -> NDArray[np.float64]:
+    def _terms(self, feed: Feed | Recount) -> NDArray[np.float64]:
         terms = np.zeros((len(feed.seqs), TERMS))
         terms[:, 0], terms[:, 1] = self.policy.rank_terms(*feed.counters)
         if self.policy.recency_half_life is not None:
@@ -183,8 +194,7 @@ class Replica:
                     space.moved()
             elif changes and self._spaces:
                 self._erase(changes)
-                touched = self._memories.touched(session, changes)
-                self._apply(self._memories.feed_some(session, touched))
+                self._apply(session, changes)
             self._cursor = cursor
         return any(c.kind == "policy" for c in changes)
 
@@ -195,12 +205,20 @@ class Replica:
             if any(s in space.index for s in gone):
                 del self._spaces[namespace]
 
-    def _apply(self, rows: dict[str, list[Sequence[object]]]) -> None:
-        for ns, some in rows.items():
-            namespace = self._keys.get(ns)
-            space = None if namespace is None else self._spaces.get(namespace)
+    def _apply(self, session: Session, changes: Sequence[Change]) -> None:
+        touched = self._memories.touched(changes)
+        for ns, rows in self._memories.feed_some(session, touched).items():
+            space = self._space_of(ns)
             if space is not None:
-                space.apply(as_feed(some, space.index.dimension))
+                space.apply(as_feed(rows, space.index.dimension))
+        for ns, moved in self._memories.recounted(session, changes).items():
+            space = self._space_of(ns)
+            if space is not None:
+                space.recount(moved)
+
+    def _space_of(self, ns: str) -> Space | None:
+        namespace = self._keys.get(ns)
+        return None if namespace is None else self._spaces.get(namespace)
 
     @retried
     def space(self, namespace: Namespace, dimension: int, policy: Policy, now: float) -> Space:
@@ -213,7 +231,8 @@ class Replica:
                 if self._mirror is None:
                     with self._database.read() as session:
                         # What was committed since the cursor is seen here and applied again later: the same rows.
-                        space.apply(self._memories.feed(session, namespace, dimension))
+                        for feed in self._memories.feed(session, namespace, dimension):
+                            space.apply(feed)
                 self._spaces[namespace] = space
                 self._keys[namespace_key(namespace)] = namespace
             if not space.rates_known:

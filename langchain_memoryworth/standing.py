@@ -25,6 +25,8 @@ LEAST_POOL = 20
 CHUNK = 500
 """Values in one IN list; SQLite once allowed no more than 999 parameters."""
 
+_NAMES = tuple(f"v{i}" for i in range(CHUNK))
+
 
 class Standing(NamedTuple):
     """One row of the evidence table.
@@ -70,7 +72,7 @@ def in_chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
 @cache
 def in_list(sql: str, count: int, hold: str = "") -> Statement:
     """A statement whose `:values` stands for a list of `count` parameters."""
-    names = ", ".join(f":v{i}" for i in range(count))
+    names = ", ".join(f":{n}" for n in _NAMES[:count])
     sql = sql.replace(":values", f"({names})")
     return Statement(sql, postgresql=f"{sql} {hold}" if hold else None)
 
@@ -81,8 +83,8 @@ def select_in(
     """All rows of a query with an IN list of any length; `hold` is what locks them where that must be said."""
     found: list[tuple[Any, ...]] = []
     for chunk in in_chunks(values):
-        parameters = {f"v{i}": value for i, value in enumerate(chunk)} | fixed
-        found += session.rows(in_list(sql, len(chunk), hold), **parameters)
+        parameters = dict(zip(_NAMES, chunk, strict=False))
+        found += session.rows(in_list(sql, len(chunk), hold), **parameters, **fixed)
     return found
 
 

@@ -72,6 +72,8 @@ def run(kind: Kind, operations: list[tuple[str, Any]], seed: int) -> None:
             check(index, model, argument, rng)
             continue
         chosen = sorted(argument)
+        alive = index.alive(np.array(chosen, np.int64)).tolist()
+        assert alive == [s in model.rows for s in chosen]
         if name == "update":
             chosen = [s for s in chosen if s in model.rows]
         seqs = np.array(chosen, np.int64)
@@ -95,6 +97,7 @@ def run(kind: Kind, operations: list[tuple[str, Any]], seed: int) -> None:
                 model.rows[s] = (v, t, h)
         assert len(index) == len(model.rows)
         assert index.held == sum(h for _, _, h in model.rows.values())
+        assert index.gone == sum(s in index for s in range(26)) - len(model.rows)
     check(index, model, 5, rng)
 
 
