@@ -1,7 +1,7 @@
 """The durable work of an episode, by hand: the same rows in the same transactions, and nothing else.
 
-It is told which memories are shown and what credit they get. It looks up memories by their ids and the episode by its
-run id, as everybody must whose outcomes come later, and reads nothing more.
+It is told which memories are shown, what credit they get and what was expected. It looks up memories by their ids and the
+episode by its run id, as everybody must whose outcomes come later, and reads nothing more.
 """
 
 from __future__ import annotations
@@ -53,11 +53,13 @@ class BareEpisodes:
         now = time.time()
         weight = UNIT // len(seqs)
         squared = squared_weight(weight)
+        surprise = UNIT // 2
         run("BEGIN IMMEDIATE")
         eid = run("SELECT eid FROM episodes WHERE id = ?", (run_id,)).fetchone()[0]
         run(_OUTCOME, (eid, "user", "", 1.0, None, now))
-        many(_CREDIT, [(weight, weight, UNIT, 0, eid, seq) for seq in seqs])
-        many(_ADD, [(weight, 0, UNIT, squared, 1, seq) for seq in sorted(seqs)])
+        many(_CREDIT, [(weight, weight, UNIT, surprise, 0.5, 0, eid, seq) for seq in seqs])
+        many(_ADD, [(weight, 0, UNIT, squared, 1, surprise, seq) for seq in sorted(seqs)])
+        run(_RATE, ("[]", "", eid % 8, 1, UNIT))
         run("UPDATE episodes SET reward = ?, settled_at = ? WHERE eid = ?", (1.0, now, eid))
         run("INSERT INTO changes (kind, low, high) VALUES ('episode', ?, ?)", (eid, eid))
         run("COMMIT")
@@ -82,9 +84,15 @@ _OUTCOME = (
     "INSERT INTO outcomes (eid, source, source_id, reward, used, at) VALUES (?, ?, ?, ?, ?, ?)"
 )
 _CREDIT = (
-    "UPDATE exposures SET weight = ?, positive = ?, size = ?, epoch = ? WHERE eid = ? AND seq = ?"
+    "UPDATE exposures SET weight = ?, positive = ?, size = ?, surprise = ?, expected = ?, epoch = ? "
+    "WHERE eid = ? AND seq = ?"
 )
 _ADD = (
     "UPDATE evidence SET positive = positive + ?, negative = negative + ?, size = size + ?, "
-    "squared = squared + ?, retrievals = retrievals + ? WHERE seq = ?"
+    "squared = squared + ?, retrievals = retrievals + ?, surprise = surprise + ? WHERE seq = ?"
+)
+_RATE = (
+    "INSERT INTO rates (namespace, context, shard, episodes, reward) VALUES (?, ?, ?, ?, ?) "
+    "ON CONFLICT (namespace, context, shard) DO UPDATE SET "
+    "episodes = rates.episodes + excluded.episodes, reward = rates.reward + excluded.reward"
 )

@@ -24,6 +24,7 @@ from benchmarks.data import (
     text_of,
     unit_vectors,
 )
+from benchmarks.replay import replayed
 from benchmarks.rows import Row, ratio_row
 from benchmarks.timing import COPIES, Pairs, Side, all_in_turn
 from langchain_memoryworth import MemoryWorthStore
@@ -47,27 +48,37 @@ def _rows(place: Path, vectors: Floats, mode: Durability, rounds: int) -> list[R
     stores = [opened(_copy(place, f"{mode}-{i}"), mode) for i in range(2 * COPIES)]
     bare = [BareEpisodes(_copy(place, f"{mode}-bare-{i}"), mode) for i in range(2 * COPIES)]
     shown = _shown(len(vectors))
+    heard = [opened(_copy(place, f"{mode}-heard-{i}"), mode) for i in range(COPIES)]
+    copies = [_copy(place, f"{mode}-again-{i}") for i in range(COPIES)]
     sides = [
         [Side(_by_ids(s, shown)) for s in stores[:COPIES]],
         [Side(_by_ids_by_hand(b, shown)) for b in bare[:COPIES]],
+        [replayed(s, _by_ids(s, shown), c, mode) for s, c in zip(heard, copies, strict=True)],
         [_outcome(s, shown) for s in stores[:COPIES]],
         [_outcome_by_hand(b, shown) for b in bare[:COPIES]],
         [Side(_whole(s)) for s in stores[COPIES:]],
         [Side(_whole_by_hand(b, bare_index(vectors))) for b in bare[COPIES:]],
     ]
     taken = all_in_turn(sides, rounds=rounds, warmup=20)
-    for store in stores:
+    for store in (*stores, *heard):
         store.close()
     for connection in bare:
         connection.close()
-    cases: list[tuple[str, str, float | None]] = [
-        ("8 documents shown, by id, and their outcome", "`sqlite3` by hand", 1.5),
-        ("the outcome alone", "`sqlite3` by hand", None),
-        ("search, documents, exposures, outcome", "FAISS and `sqlite3` by hand", 1.5),
-    ]
+    by_ids, by_ids_by_hand, again, outcome, outcome_by_hand, whole, whole_by_hand = taken
+    by_hand = "`sqlite3` by hand"
+    name = "8 documents shown, by id, and their outcome"
+    more: dict[str, Any] = {"mode": mode.upper()}
     return [
-        ratio_row(case, against, Pairs(*pair), mode=mode.upper(), target=target)
-        for (case, against, target), *pair in zip(cases, taken[::2], taken[1::2], strict=True)
+        ratio_row(name, by_hand, Pairs(by_ids, by_ids_by_hand), target=1.5, **more),
+        ratio_row(f"{name}: our statements alone", by_hand, Pairs(again, by_ids_by_hand), **more),
+        ratio_row("the outcome alone", by_hand, Pairs(outcome, outcome_by_hand), **more),
+        ratio_row(
+            "search, documents, exposures, outcome",
+            f"FAISS and {by_hand}",
+            Pairs(whole, whole_by_hand),
+            target=1.5,
+            **more,
+        ),
     ]
 
 

@@ -74,7 +74,7 @@ def _against_faiss(place: Path, count: int, *, copies: int, rounds: int) -> list
         from langchain_community.docstore.in_memory import InMemoryDocstore
         from langchain_community.vectorstores import FAISS
     except ImportError:
-        note = "langchain-community is not installed: `pip install --group bench`"
+        note = "langchain-community is not installed: `pip install --group test`"
         return [Row(case, _FAISS, None, note=note)]
     import faiss
 

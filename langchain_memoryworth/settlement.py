@@ -111,9 +111,9 @@ class Surroundings:
         after = [r.place for r in rows if given[r.standing.seq].size]
         was = rows[0].settled_as if rows else None
         self.rates.move(eid, (before, was), (after, settled.head["reward"]))
-        for stands, change, *_ in settled.deltas:
-            total, size = self._sums(stands)
-            self._learnt[stands.seq] = total + change.surprise, size + change.size
+        for d in settled.deltas:
+            total, size = self._sums(d.standing)
+            self._learnt[d.standing.seq] = total + d.evidence.surprise, size + d.evidence.size
 
     def _sums(self, stands: standing.Standing) -> tuple[int, int]:
         known = self._learnt.get(stands.seq)
@@ -148,7 +148,8 @@ def settle(
         if not new.size:
             expectation = None  # what is withdrawn leaves no trace
         elif reward is not None and expectation is not None:
-            new = new._replace(surprise=surprise(reward, expectation, new.size))
+            weight, positive, size, _ = new
+            new = Credit(weight, positive, size, surprise(reward, expectation, size))
         if new == row.credit:
             continue
         epoch = row.standing.epoch if row.epoch is None else row.epoch
@@ -161,8 +162,9 @@ def settle(
         settled.deltas.append(standing.Delta(row.standing, change, epoch, base))
         if row.place.context:
             settled.strata.append((seq, row.place.context, change))
-        written = {"eid": eid, "seq": seq, "expected": expectation, "epoch": epoch}
-        settled.writes.append(written | new._asdict())
+        settled.writes.append(
+            {"eid": eid, "seq": seq, "expected": expectation, "epoch": epoch, **new._asdict()}
+        )
     surroundings.learn(eid, settled, rows, given)
     return settled
 
