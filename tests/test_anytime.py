@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import betaln
 
+from benchmarks.absorbing_chain import boundary, ever
 from langchain_memoryworth.anytime import (
     confidence_sequence,
     divergence,
@@ -16,7 +17,6 @@ from langchain_memoryworth.anytime import (
     v_min_for,
 )
 from langchain_memoryworth.errors import InvalidInputError
-from tests.absorbing_chain import boundary, ever
 
 
 @given(st.floats(0.01, 0.99), st.integers(0, 500), st.integers(0, 500))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta
 
+from benchmarks.absorbing_chain import boundary, ever, median
 from langchain_memoryworth.credible import (
     PRIOR,
     Posterior,
@@ -23,7 +24,6 @@ from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.evidence import UNIT, Evidence
 from langchain_memoryworth.prior import prior_of_pool
 from langchain_memoryworth.records import Verdict
-from tests.absorbing_chain import boundary, ever, median
 
 ratios = st.floats(0, 1)
 sizes = st.floats(0, 2_000)

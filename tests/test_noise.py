@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import betainc
 
+from benchmarks.absorbing_chain import boundary, ever
 from langchain_memoryworth.credible import Posterior, is_below
 from langchain_memoryworth.errors import InvalidInputError, InvalidOutcomeError
 from langchain_memoryworth.noise import (
@@ -20,7 +21,6 @@ from langchain_memoryworth.noise import (
     probability_below,
     reported_rate,
 )
-from tests.absorbing_chain import boundary, ever
 
 rates = st.floats(0, 1)
 flips = st.floats(0, 0.45)
