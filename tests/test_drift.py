@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import betainc, betaln
 
+from benchmarks.traffic_shift import Judge, alarms
 from langchain_memoryworth import drift
 from langchain_memoryworth.drift import (
     HAZARD,
@@ -255,29 +256,12 @@ def test_it_hardly_ever_cries_wolf(p: float, at_most: float, memories: int) -> N
     assert (first > 0).mean() <= at_most - 2 * error
 
 
-def traffic(rng, memories: int, easy: float, known: bool):
-    """Outcomes of memories that are as good as the base rate of each context: .9 if easy, .3 if hard."""
-    base = np.where(rng.random(memories) < easy, 0.9, 0.3)
-    return rng.random(memories) < base, base if known else np.full(memories, 0.84)
-
-
 def test_other_traffic_is_no_decline() -> None:
-    """Easy 90% turns to hard 90%, for 500 outcomes each: at most 2% of 1,000 memories are ever called stale."""
-    rng = np.random.default_rng(8)
-    states, alarm = fresh(1_000), np.zeros(1_000, dtype=bool)
-    for number in range(1_000):
-        success, base = traffic(rng, 1_000, 0.9 if number < 500 else 0.1, known=True)
-        states = update(states, success, expected=base, at=number)
-        alarm |= declined(states, margin=0.15)
-    assert alarm.mean() <= 0.02
+    """Easy 90% turns to hard 90%, for 500 outcomes each: at most 2% of 800 memories are ever called stale."""
+    share = alarms(Judge("", contexts=True, margin=0.15), 8, 800, 500)
+    assert share <= 0.02 - (0.02 * 0.98 / 800) ** 0.5
 
 
 def test_a_decline_under_other_traffic_is_seen() -> None:
-    """The same shift, but the memories also become worse by .3 in each context."""
-    rng = np.random.default_rng(9)
-    states = fresh(200)
-    for number in range(400):
-        success, base = traffic(rng, 200, 0.9 if number < 200 else 0.1, known=True)
-        worse = rng.random(200) < (0.3 / base if number >= 200 else 0)
-        states = update(states, success & ~worse, expected=base, at=number)
-    assert declined(states, margin=0.15).mean() >= 0.5
+    """The same shift, but the memories also lose .3 in each context."""
+    assert alarms(Judge("", contexts=True, margin=0.15), 9, 100, 300, loss=0.3) >= 0.9

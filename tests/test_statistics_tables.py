@@ -13,6 +13,7 @@ from benchmarks.tables import put, table
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = {
     "benchmarks.verdict_rules": ["the paper: ratio < .40", "confidence sequence"],
+    "benchmarks.traffic_shift": ["contexts given, margin .15"],
     "benchmarks.outages": ["all fail", "every memory succeeds"],
 }
 
