@@ -151,6 +151,11 @@ class Evidence(NamedTuple):
         total = self.positive + self.negative
         return round(min(self.size, total * total / self.squared) / UNIT, SIZE_DECIMALS)
 
+    @property
+    def expectation(self) -> float:
+        """What worth was to be expected, from the times, the contexts and the companions: worth less the mean surprise."""
+        return min(1.0, max(0.0, self.worth - self.surprise / self.size)) if self.size else 0.5
+
     # A tuple, as a settlement makes dozens of them; but it adds up, and is not strung together.
     def __add__(self, other: Evidence) -> Evidence:  # type: ignore[override]
         return Evidence(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from langchain_memoryworth import rates, standing, statuses
+from langchain_memoryworth import standing, statuses
 from langchain_memoryworth.credit import Credit
 from langchain_memoryworth.database import Database, Session, Statement
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
@@ -55,8 +55,7 @@ class Governance:
             judge = policy(session)
             for s in self._find(session, namespace, ids):
                 if s.status is Status.PINNED:
-                    base = rates.of_memory(session, s.seq, s.evidence)
-                    status = judge.next_status(Status.ACTIVE, s.recent, base_rate=base)
+                    status = judge.next_status(Status.ACTIVE, s.recent)
                     self._decide(session, s, status, "unpin", actor, reason, now)
 
     def suppress(

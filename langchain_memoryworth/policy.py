@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from langchain_memoryworth import credible
+from langchain_memoryworth.base_rates import low_threshold
 from langchain_memoryworth.credit import CreditFunction, CreditName, Shown, settle
 from langchain_memoryworth.effects import NOISE, STRENGTH, effect
 from langchain_memoryworth.errors import InvalidInputError
@@ -90,8 +91,8 @@ class Policy(BaseModel):
     """How sure a verdict must be: LOW only if P(success rate < theta_low) is at least this, HIGH likewise, see
     `credible.verdict`. None judges by the ratio alone, as the paper does, which hides good memories by chance."""
     margin_low: float | None = Field(default=None, ge=0, le=1)
-    """If set, LOW is also only what lies this far below the base rate: the success of the other episodes of its namespace, or
-    of its context. So where tasks are hard, or everything fails for a while, nothing is hidden for it."""
+    """If set, LOW is also only what lies this far below what was to be expected of its episodes: the base rate of those times,
+    and of the context, with the companions. So where tasks are hard, or everything fails for a while, nothing is hidden."""
     harm: float | None = Field(default=None, gt=0.5, lt=1)
     """If set, a memory is also suppressed if P(effect < 0) is at least this: episodes with it succeed less than their context
     and its companions let expect, see `effects`."""
@@ -226,14 +227,9 @@ class Policy(BaseModel):
 
     # -- verdicts ---------------------------------------------------------------------------------------------
 
-    def verdict(self, evidence: Evidence, *, base_rate: float | None = None) -> Verdict:
-        """The taxonomy for one memory (Definition 3.2), by `confidence` if that is set.
-
-        Args:
-            evidence: Its counters.
-            base_rate: Success rate of the other episodes of its kind, in [0, 1], for `margin_low`; None if not known.
-        """
-        low = self._low(base_rate)
+    def verdict(self, evidence: Evidence) -> Verdict:
+        """The taxonomy for one memory (Definition 3.2), by `confidence` if that is set."""
+        low = self._low(evidence)
         if self.confidence is not None:
             return self._by_bounds(evidence.worth, evidence.effective_size, low)
         if evidence.effective_size < self.v_min:
@@ -253,10 +249,12 @@ class Policy(BaseModel):
             v_min=self.v_min,
         )
 
-    def _low(self, base_rate: float | None) -> float:
-        if self.margin_low is None or base_rate is None:
+    def _low(self, evidence: Evidence) -> float:
+        if self.margin_low is None:
             return self.theta_low
-        return max(0.0, min(self.theta_low, base_rate - self.margin_low))
+        return float(
+            low_threshold(self.theta_low, evidence.expectation, margin_low=self.margin_low)
+        )
 
     def verdicts(
         self, ratio: NDArray[np.floating], volume: NDArray[np.floating]
@@ -311,7 +309,6 @@ class Policy(BaseModel):
         evidence: Evidence,
         *,
         sources: int = 0,
-        base_rate: float | None = None,
     ) -> Status:
         """The status that follows from the evidence since the last restore.
 
@@ -321,8 +318,7 @@ class Policy(BaseModel):
         Args:
             status: The status now.
             evidence: The counters since the last restore.
-            sources: Who spoke of it since, for quarantine.
-            base_rate: See `verdict`.
+            sources: How many spoke of it since, for quarantine.
         """
         if status not in AUTOMATIC:
             return status
@@ -335,15 +331,15 @@ class Policy(BaseModel):
         if not self.suppress:
             return Status.ACTIVE
         if status is Status.ACTIVE:
-            low = self.verdict(evidence, base_rate=base_rate) is Verdict.LOW
+            low = self.verdict(evidence) is Verdict.LOW
             return Status.SUPPRESSED if low or self._harms(evidence, 0.0) else status
-        stays = self._stays_low(evidence, base_rate) or self._harms(evidence, self.hysteresis)
+        stays = self._stays_low(evidence) or self._harms(evidence, self.hysteresis)
         return status if stays else Status.ACTIVE
 
-    def reason(self, evidence: Evidence, *, base_rate: float | None = None) -> str:
+    def reason(self, evidence: Evidence) -> str:
         """The numbers that a status was judged by, in words."""
         words = f"worth {evidence.worth:.3f} over {evidence.effective_size:g} retrievals"
-        rules = f"theta_low {self._low(base_rate):g}, v_min {self.v_min:g}"
+        rules = f"theta_low {self._low(evidence):g}, v_min {self.v_min:g}"
         if self.confidence is not None:
             rules += f", confidence {self.confidence:g}"
         if self.harm is not None:
@@ -352,15 +348,15 @@ class Policy(BaseModel):
             rules += f", harm {self.harm:g}"
         return f"{words}, {rules}"
 
-    def _stays_low(self, evidence: Evidence, base_rate: float | None) -> bool:
+    def _stays_low(self, evidence: Evidence) -> bool:
         """Whether a memory that is suppressed is not far enough above the threshold to come back."""
-        low = self._low(base_rate)
+        low = self._low(evidence)
         if self.confidence is not None:
             if evidence.effective_size < self.v_min:
                 return False
             a, b = credible.parameters(evidence.worth, evidence.effective_size)
             return credible.is_below(low, a, b, max(0.5, self.confidence - self.hysteresis))
-        verdict = self.verdict(evidence, base_rate=base_rate)
+        verdict = self.verdict(evidence)
         if verdict is Verdict.MIXED:
             return evidence.worth < min(low + self.hysteresis, 1.0) - TOLERANCE
         return verdict is Verdict.LOW

@@ -1,25 +1,23 @@
 """Base rates: how often episodes succeed in a namespace, and in each context of it, whatever memories they showed.
 
-Sums over settled episodes with credit there, added and taken back with the credit itself, so that a corrected outcome
-leaves no trace. Spread over a few rows each, or all settlements of a Postgres would wait for one.
+Two of each. The sums over all settled episodes are added and taken back with the credit itself, so that a corrected outcome
+leaves no trace. The recent ones say what is to be expected now; they forget half in `HALF_LIFE` episodes, and a correction
+does not reach back into them. Both are spread over a few rows, or all settlements of a Postgres would wait for one.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from langchain_memoryworth.base_rates import HALF_LIFE, STRENGTH
 from langchain_memoryworth.database import Session, Statement
-from langchain_memoryworth.evidence import UNIT, Evidence
+from langchain_memoryworth.evidence import UNIT
 
 _SHARDS = 8
+_FORGET = 0.5 ** (_SHARDS / HALF_LIFE)  # a row sees one episode of eight
 PRIOR = 0.5
 """The base rate assumed of a namespace without episodes."""
-PRIOR_STRENGTH = 2.0
-"""Episodes that this assumption is worth."""
-PARENT_STRENGTH = 10.0
-"""Episodes that the rate of the namespace is worth for one of its contexts."""
 
 
 class Place(NamedTuple):
@@ -30,43 +28,73 @@ class Place(NamedTuple):
 
 
 class Rate(NamedTuple):
-    """Settled episodes with credit at a place, and the sum of their rewards in units of 2**-32."""
+    """Settled episodes with credit at a place, in one row or in all of them.
+
+    Attributes:
+        episodes: How many.
+        reward: Sum of their rewards, in units of 2**-32.
+        recent: How many of the latest, each half as much after `HALF_LIFE` others.
+        recent_reward: Sum of their rewards likewise, in episodes.
+        decay: What is left of the row's recent numbers before a change, for rows that are added.
+    """
 
     episodes: int = 0
     reward: int = 0
+    recent: float = 0.0
+    recent_reward: float = 0.0
+    decay: float = 1.0
+
+    def moved(self, sign: int, reward: float, *, follows: bool) -> Rate:
+        """With one episode more or less; one that `follows` is the latest."""
+        units = round(reward * UNIT)
+        totals = self._replace(episodes=self.episodes + sign, reward=self.reward + sign * units)
+        if not follows:
+            return totals
+        return totals._replace(
+            recent=self.recent * _FORGET + 1.0,
+            recent_reward=self.recent_reward * _FORGET + reward,
+            decay=self.decay * _FORGET,
+        )
 
 
 class Rates:
     """Base rates as one transaction sees them, and what it changes of them.
 
     Args:
-        rates: Of the places asked about, and of their namespaces.
+        rows: Of the places asked about, and of their namespaces, by number of the row.
     """
 
-    def __init__(self, rates: Mapping[Place, Rate]) -> None:
-        self._rates = dict(rates)
-        self._changes: dict[tuple[Place, int], list[int]] = defaultdict(lambda: [0, 0])
+    def __init__(self, rows: Mapping[Place, Mapping[int, Rate]]) -> None:
+        self._rows = {place: dict(parts) for place, parts in rows.items()}
+        self._changes: dict[tuple[Place, int], Rate] = {}
 
-    def base(self, place: Place, *, without: Evidence | None = None) -> float:
-        """The success rate to be expected at a place, shrunk to that of the namespace, and that to 1/2; in (0, 1).
-
-        Args:
-            place: Namespace and context.
-            without: Counters of a memory whose own episodes are left out, as far as they tell.
+    def base(self, place: Place) -> float:
+        """The success rate of a place, shrunk to that of its namespace, and that to 1/2; in (0, 1).
 
         References:
             Efron and Morris (1975), JASA 70: shrinking a group's rate to that of all groups.
 
         Examples:
-            >>> rates = Rates({Place("[]", ""): Rate(8, 8 * UNIT), Place("[]", "hard"): Rate(10, 0)})
+            >>> rates = Rates({Place("[]", ""): {0: Rate(8, 8 * UNIT)}, Place("[]", "hard"): {3: Rate(10, 0)}})
             >>> rates.base(Place("[]", "")), rates.base(Place("[]", "hard")), rates.base(Place("[]", "new"))
-            (0.9, 0.45, 0.9)
+            (0.9, 0.15, 0.9)
         """
-        whole = _others(self._rates.get(Place(place.namespace, ""), Rate()), without)
-        parent = _shrunk(whole, PRIOR, PRIOR_STRENGTH)
-        if not place.context:
-            return parent
-        return _shrunk(self._rates.get(place, Rate()), parent, PARENT_STRENGTH)
+        whole, own = self._both(place)
+        parent = _shrunk(whole.episodes, whole.reward / UNIT, PRIOR)
+        return _shrunk(own.episodes, own.reward / UNIT, parent) if place.context else parent
+
+    def expected(self, place: Place) -> float:
+        """`base` of the latest episodes only: what is to be expected now, also in an outage."""
+        whole, own = self._both(place)
+        parent = _shrunk(whole.recent, whole.recent_reward, PRIOR)
+        return _shrunk(own.recent, own.recent_reward, parent) if place.context else parent
+
+    def _both(self, place: Place) -> tuple[Rate, Rate]:
+        return self._sum(Place(place.namespace, "")), self._sum(place)
+
+    def _sum(self, place: Place) -> Rate:
+        columns = zip(*self._rows.get(place, {}).values(), strict=True)
+        return Rate(*(sum(c) for c in columns))
 
     def move(
         self,
@@ -78,15 +106,14 @@ class Rates:
         for (places, reward), sign in ((before, -1), (after, 1)):
             if reward is None:
                 continue
-            units = round(reward * UNIT)
             for place in {p for at in places for p in (at, Place(at.namespace, ""))}:
                 if not place.namespace:
                     continue  # of an erased memory it is not known any more
-                old = self._rates.get(place, Rate())
-                self._rates[place] = Rate(old.episodes + sign, old.reward + sign * units)
-                change = self._changes[place, eid % _SHARDS]
-                change[0] += sign
-                change[1] += sign * units
+                shard, follows = eid % _SHARDS, before[1] is None
+                row = self._rows.setdefault(place, {})
+                row[shard] = row.get(shard, Rate()).moved(sign, reward, follows=follows)
+                change = self._changes.get((place, shard), Rate())
+                self._changes[place, shard] = change.moved(sign, reward, follows=follows)
 
     def save(self, session: Session, *, purge: bool = False) -> None:
         """Write down what was changed, and with `purge` remove places where nothing is left."""
@@ -95,11 +122,10 @@ class Rates:
                 "namespace": place.namespace,
                 "context": place.context,
                 "shard": shard,
-                "episodes": episodes,
-                "reward": reward,
+                **change._asdict(),
             }
-            for (place, shard), (episodes, reward) in sorted(self._changes.items())
-            if episodes or reward
+            for (place, shard), change in sorted(self._changes.items())
+            if change != Rate()
         ]
         if rows:
             session.run_many(_ADD, rows)
@@ -110,53 +136,27 @@ class Rates:
 def read(session: Session, places: Iterable[Place]) -> Rates:
     """The base rates of some places, as they are now."""
     wanted = set(places)
-    found: dict[Place, Rate] = {}
-    for namespace in {p.namespace for p in wanted}:
-        contexts = sorted({p.context for p in wanted if p.namespace == namespace} | {""})
-        for context in contexts:
-            row = session.row(_READ, namespace=namespace, context=context)
-            if row is not None and row[0] is not None:
-                found[Place(namespace, context)] = Rate(int(row[0]), int(row[1]))
+    found: dict[Place, dict[int, Rate]] = {}
+    for place in sorted(wanted | {Place(p.namespace, "") for p in wanted}):
+        rows = session.rows(_READ, namespace=place.namespace, context=place.context)
+        found[place] = {shard: Rate(*row) for shard, *row in rows}
     return Rates(found)
 
 
-def of_memory(session: Session, seq: int, own: Evidence) -> float:
-    """The base rate of the other episodes in the namespace of a memory."""
-    row = session.row(_NAMESPACE, seq=seq)
-    place = Place("" if row is None else str(row[0]), "")
-    return read(session, [place]).base(place, without=own)
+def _shrunk(episodes: float, reward: float, prior: float) -> float:
+    return (reward + STRENGTH * prior) / (episodes + STRENGTH)
 
 
-def all_rates(session: Session, namespace: str) -> dict[str, Rate]:
-    """The rates of a namespace by context, `""` being the whole of it."""
-    rows = session.rows(_ALL, namespace=namespace)
-    return {context: Rate(int(episodes), int(reward)) for context, episodes, reward in rows}
-
-
-def _others(rate: Rate, own: Evidence | None) -> Rate:
-    if own is None:
-        return rate
-    episodes = max(0, rate.episodes - own.retrievals)
-    reward = rate.reward - round(own.worth * own.retrievals * UNIT)
-    return Rate(episodes, min(max(0, reward), episodes * UNIT))
-
-
-def _shrunk(rate: Rate, prior: float, strength: float) -> float:
-    return (rate.reward / UNIT + strength * prior) / (rate.episodes + strength)
-
-
-_NAMESPACE = Statement("SELECT namespace FROM memories WHERE seq = :seq")
 _READ = Statement(
-    "SELECT SUM(episodes), SUM(reward) FROM rates WHERE namespace = :namespace AND context = :context"
-)
-_ALL = Statement(
-    "SELECT context, SUM(episodes), SUM(reward) FROM rates WHERE namespace = :namespace "
-    "GROUP BY context ORDER BY context"
+    "SELECT shard, episodes, reward, recent, recent_reward FROM rates "
+    "WHERE namespace = :namespace AND context = :context"
 )
 _PURGE = Statement("DELETE FROM rates WHERE episodes = 0 AND reward = 0")
 _ADD = Statement(
-    "INSERT INTO rates (namespace, context, shard, episodes, reward) "
-    "VALUES (:namespace, :context, :shard, :episodes, :reward) "
+    "INSERT INTO rates (namespace, context, shard, episodes, reward, recent, recent_reward) "
+    "VALUES (:namespace, :context, :shard, :episodes, :reward, :recent, :recent_reward) "
     "ON CONFLICT (namespace, context, shard) DO UPDATE SET "
-    "episodes = rates.episodes + excluded.episodes, reward = rates.reward + excluded.reward"
+    "episodes = rates.episodes + excluded.episodes, reward = rates.reward + excluded.reward, "
+    "recent = rates.recent * :decay + excluded.recent, "
+    "recent_reward = rates.recent_reward * :decay + excluded.recent_reward"
 )

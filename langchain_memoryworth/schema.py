@@ -175,6 +175,8 @@ rates = Table(
     Column("context", _Text, primary_key=True),
     Column("shard", SmallInteger, primary_key=True, autoincrement=False),
     *(_counter(n) for n in ("episodes", "reward")),
+    Column("recent", Double, nullable=False, server_default=text("0")),
+    Column("recent_reward", Double, nullable=False, server_default=text("0")),
     sqlite_with_rowid=False,
 )
 

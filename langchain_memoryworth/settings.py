@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from langchain_memoryworth import rates, standing
+from langchain_memoryworth import standing
 from langchain_memoryworth.database import Database, Session, Statement
 from langchain_memoryworth.errors import DimensionMismatchError, EmbeddingMismatchError
 from langchain_memoryworth.policy import Policy
@@ -65,10 +65,7 @@ class Settings:
     def _judge_again(self, session: Session, policy: Policy, now: float) -> None:
         for row in session.rows(_STANDINGS):
             s = standing.standing_of(row)
-            base = None
-            if policy.margin_low is not None:
-                base = rates.of_memory(session, s.seq, s.evidence)
-            standing.follow(session, s, s.recent, s.evidence, policy, now, base_rate=base)
+            standing.follow(session, s, s.recent, s.evidence, policy, now)
 
     # -- embedding --------------------------------------------------------------------------------------------
 

@@ -97,7 +97,7 @@ class Surroundings:
         effects = [self._effect(r) for r in sharing]
         sizes = [given[r.standing.seq].size / UNIT for r in sharing]
         for place in {r.place for r in sharing}:
-            found = expected(self.rates.base(place), effects, sizes)
+            found = expected(self.rates.expected(place), effects, sizes)
             for r, e in zip(sharing, found, strict=True):
                 if r.place == place:
                     known.setdefault(r.standing.seq, e)
@@ -111,9 +111,9 @@ class Surroundings:
         after = [r.place for r in rows if given[r.standing.seq].size]
         was = rows[0].settled_as if rows else None
         self.rates.move(eid, (before, was), (after, settled.head["reward"]))
-        for d in settled.deltas:
-            total, size = self._sums(d.standing)
-            self._learnt[d.standing.seq] = total + d.evidence.surprise, size + d.evidence.size
+        for stands, change, _ in settled.deltas:
+            total, size = self._sums(stands)
+            self._learnt[stands.seq] = total + change.surprise, size + change.size
 
     def _sums(self, stands: standing.Standing) -> tuple[int, int]:
         known = self._learnt.get(stands.seq)
@@ -156,10 +156,7 @@ def settle(
         change = new.evidence
         if row.credit != NO_CREDIT:
             change -= row.credit.evidence
-        base = None
-        if policy.margin_low is not None:
-            base = surroundings.rates.base(row.place, without=row.standing.evidence)
-        settled.deltas.append(standing.Delta(row.standing, change, epoch, base))
+        settled.deltas.append(standing.Delta(row.standing, change, epoch))
         if row.place.context:
             settled.strata.append((seq, row.place.context, change))
         settled.writes.append(

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from langchain_memoryworth import statuses
+from langchain_memoryworth.base_rates import room
 from langchain_memoryworth.database import Session, Statement
 from langchain_memoryworth.evidence import Evidence
 from langchain_memoryworth.policy import Policy
@@ -20,8 +21,6 @@ from langchain_memoryworth.schema import COUNTERS
 ChangeKind = Literal["memories", "episode", "policy", "erase", "trial"]
 PolicyOf = Callable[[Session], Policy]
 """The policy in force, asked inside the transaction that judges by it: another process may just have set another."""
-LEAST_POOL = 20
-"""Memories of a namespace below which a policy with `max_suppressed` suppresses none of them."""
 CHUNK = 500
 """Values in one IN list; SQLite once allowed no more than 999 parameters."""
 
@@ -54,13 +53,11 @@ class Delta(NamedTuple):
     Attributes:
         evidence: What is added.
         epoch: The restore count under which the credit was first given.
-        base_rate: Success rate of the other episodes where it was shown, if the policy asks for it.
     """
 
     standing: Standing
     evidence: Evidence
     epoch: int
-    base_rate: float | None = None
 
 
 def in_chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
@@ -115,13 +112,13 @@ def add(session: Session, deltas: Sequence[Delta], policy: Policy, now: float) -
     old = [d for d in ordered if d.epoch < d.standing.epoch]
     if old:
         session.run_many(_ADD_TO_BASELINE, [_addends(d.standing.seq, d.evidence) for d in old])
-    for before, change, epoch, base_rate in ordered:
+    for before, change, epoch in ordered:
         after = before.evidence + change
         if not before.epoch:
             recent = after
         else:
             recent = before.recent if epoch < before.epoch else before.recent + change
-        follow(session, before, recent, after, policy, now, base_rate=base_rate)
+        follow(session, before, recent, after, policy, now)
 
 
 def add_to_strata(session: Session, strata: Iterable[tuple[int, str, Evidence]]) -> None:
@@ -143,19 +140,17 @@ def follow(
     evidence: Evidence,
     policy: Policy,
     now: float,
-    *,
-    base_rate: float | None = None,
 ) -> bool:
     """Set the status that the policy gives to this evidence; True if it changed."""
     sources = 0
     if standing.status is Status.QUARANTINED and policy.enough(recent):  # asked last: it reads much
         sources = session.number(SOURCES, seq=standing.seq, epoch=standing.epoch)
-    status = policy.next_status(standing.status, recent, sources=sources, base_rate=base_rate)
+    status = policy.next_status(standing.status, recent, sources=sources)
     if status is standing.status:
         return False
     if status is Status.SUPPRESSED and not _may_suppress(session, standing.seq, policy):
         return False
-    reason = policy.reason(recent, base_rate=base_rate)
+    reason = policy.reason(recent)
     kind = statuses.automatic(standing.status, status)
     judged = standing._replace(evidence=evidence)
     move(session, judged, status, kind, "policy", reason, now)
@@ -167,7 +162,7 @@ def _may_suppress(session: Session, seq: int, policy: Policy) -> bool:
     if policy.max_suppressed >= 1:
         return True
     [(live, held)] = session.rows(_SHARE, seq=seq)
-    return bool(live >= LEAST_POOL and held < max(1, int(policy.max_suppressed * live)))
+    return bool(held < room(live, share=policy.max_suppressed))
 
 
 def move(

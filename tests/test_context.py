@@ -92,11 +92,11 @@ def test_counters_are_kept_by_context_and_corrected_with_the_outcome(tea: Memory
     assert [c.context for c in (whole, easy, hard)] == ["", "easy", "hard"]
     assert (whole.worth, easy.worth, hard.worth) == pytest.approx((1 / 3, 1.0, 0.0))
     assert (easy.evidence.retrievals, hard.evidence.retrievals) == (4, 4)
-    # (4 + 2/2) / (12 + 2) for the namespace, and ten episodes of that beside the context's own four.
+    # (4 + 2/2) / (12 + 2) for the namespace, and two episodes of that beside the context's own four.
     parent = 5 / 14
     assert tea.base_rate() == pytest.approx(parent)
-    assert easy.base_rate == tea.base_rate("easy") == pytest.approx((4 + 10 * parent) / 14)
-    assert hard.advantage == pytest.approx(-10 * parent / 14)
+    assert easy.base_rate == tea.base_rate("easy") == pytest.approx((4 + 2 * parent) / 6)
+    assert hard.advantage == pytest.approx(-2 * parent / 6)
     assert_exact(tea)
     tea.record_outcome("run-1", True)
     assert tea.by_context("t")[2].worth == pytest.approx(0.25)
