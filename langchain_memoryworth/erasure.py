@@ -155,6 +155,7 @@ _BURY = Statement(
 _SILENCE = (
     Statement("UPDATE exposures SET context = NULL WHERE seq = :seq"),
     Statement("DELETE FROM strata WHERE seq = :seq"),
+    Statement("DELETE FROM regimes WHERE seq = :seq"),
     # Who decided and why is text of people; what was decided, and on what counts, stays.
     Statement(
         "UPDATE actions SET reason = '', actor = CASE WHEN actor = 'policy' THEN actor ELSE '' END "

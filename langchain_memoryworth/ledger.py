@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from langchain_memoryworth import rates, settlement, standing
+from langchain_memoryworth import rates, regimes, settlement, standing
 from langchain_memoryworth.database import Database, Session, Statement, retried
 from langchain_memoryworth.errors import InvalidInputError, UnknownRunError
 from langchain_memoryworth.evidence import UNIT
@@ -25,7 +25,7 @@ from langchain_memoryworth.records import (
     OutcomeKey,
     OutcomeRecord,
 )
-from langchain_memoryworth.settlement import Row, Surroundings, in_place, settle, summed
+from langchain_memoryworth.settlement import Row, Settled, Surroundings, in_place, settle, summed
 
 
 class Exposure(NamedTuple):
@@ -226,15 +226,7 @@ class Ledger:
     ) -> None:
         rows = self._rows(session, eid, hold=True) if rows is None else rows
         outcomes = self._outcomes(session, eid) if outcomes is None else outcomes
-        surroundings = self._surroundings(session, rows)
-        settled = settle(eid, rows, outcomes, policy, surroundings, now)
-        if settled.writes:
-            session.run_many(_CREDIT, settled.writes)
-            standing.add(session, settled.deltas, policy, now)
-            standing.add_to_strata(session, settled.strata)
-            surroundings.rates.save(session)
-        session.run(_SETTLED, settled.head)
-        standing.changed(session, "episode", eid)
+        self._settle_all(session, [eid], {eid: rows}, {eid: outcomes}, policy, now)
 
     def _settle_all(
         self,
@@ -247,19 +239,31 @@ class Ledger:
     ) -> None:
         surroundings = self._surroundings(session, [r for eid in eids for r in rows[eid]])
         all_ = [settle(eid, rows[eid], outcomes[eid], policy, surroundings, now) for eid in eids]
+        session.run_many(_SETTLED, [s.head for s in all_])
         writes = [w for s in all_ for w in s.writes]
         if writes:
             session.run_many(_CREDIT, writes)
+            declined = self._declined(session, all_, policy)
             recent, older = summed([d for s in all_ for d in s.deltas])
-            standing.add(session, recent, policy, now)
+            standing.add(session, recent, policy, now, declined=declined)
             # Credit that was given before a restore, on top of the counters as they are by now.
             stand = standing.read(session, [d.standing.seq for d in older])
             older = [d._replace(standing=stand[d.standing.seq]) for d in older]
             standing.add(session, older, policy, now)
             standing.add_to_strata(session, [row for s in all_ for row in s.strata])
             surroundings.rates.save(session)
-        session.run_many(_SETTLED, [s.head for s in all_])
         standing.changed_many(session, eids, "episode")
+
+    def _declined(
+        self, session: Session, settled: Sequence[Settled], policy: Policy
+    ) -> frozenset[int]:
+        """The memories that have declined, as far as these settlements concern them; the last one decides."""
+        if policy.decline is None:
+            return frozenset()
+        found: dict[int, bool] = {}
+        for one in settled:
+            found |= regimes.follow(session, regimes.changed(session, one), policy)
+        return frozenset(seq for seq, declined in found.items() if declined)
 
     def _surroundings(self, session: Session, rows: Sequence[Row]) -> Surroundings:
         return Surroundings(rates.read(session, {r.place for r in rows}))

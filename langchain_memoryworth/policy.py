@@ -96,6 +96,9 @@ class Policy(BaseModel):
     harm: float | None = Field(default=None, gt=0.5, lt=1)
     """If set, a memory is also suppressed if P(effect < 0) is at least this: episodes with it succeed less than their context
     and its companions let expect, see `effects`."""
+    decline: float | None = Field(default=None, ge=0.9, lt=1)
+    """If set, a memory is also suppressed if the change detector says with this probability that its success rate now, since
+    the last change, is below the thresholds, however good it was before: see `drift`."""
     max_suppressed: float = Field(default=1.0, ge=0, le=1)
     """Share of a namespace that the policy may suppress at most, one memory at least; below 1 it suppresses none where there
     are fewer than 20."""
@@ -309,6 +312,7 @@ class Policy(BaseModel):
         evidence: Evidence,
         *,
         sources: int = 0,
+        declined: bool = False,
     ) -> Status:
         """The status that follows from the evidence since the last restore.
 
@@ -319,10 +323,11 @@ class Policy(BaseModel):
             status: The status now.
             evidence: The counters since the last restore.
             sources: How many spoke of it since, for quarantine.
+            declined: What the change detector says, see `decline`.
         """
         if status not in AUTOMATIC:
             return status
-        harmless = self.harm is None or evidence.surprise >= 0
+        harmless = not declined and (self.harm is None or evidence.surprise >= 0)
         if status is Status.ACTIVE and harmless and evidence.worth >= self.theta_low:
             return status  # the usual case, and the cheapest to see; for bounds see `credible.is_below`
         if status is Status.QUARANTINED:
@@ -332,8 +337,9 @@ class Policy(BaseModel):
             return Status.ACTIVE
         if status is Status.ACTIVE:
             low = self.verdict(evidence) is Verdict.LOW
-            return Status.SUPPRESSED if low or self._harms(evidence, 0.0) else status
-        stays = self._stays_low(evidence) or self._harms(evidence, self.hysteresis)
+            bad = low or declined or self._harms(evidence, 0.0)
+            return Status.SUPPRESSED if bad else status
+        stays = declined or self._stays_low(evidence) or self._harms(evidence, self.hysteresis)
         return status if stays else Status.ACTIVE
 
     def reason(self, evidence: Evidence) -> str:

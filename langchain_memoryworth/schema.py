@@ -148,6 +148,13 @@ exposures = Table(
     Column("expected", Double),
     # The restore count of the memory when the credit was first given; NULL while it never was.
     Column("epoch", Integer),
+    # What a memory was credited with, in whatever order: its history, and the replay of its change detector.
+    Index(
+        "exposures_credited",
+        "seq",
+        sqlite_where=text("size > 0"),
+        postgresql_where=text("size > 0"),
+    ),
     Index(
         "exposures_drawn",
         "seq",
@@ -155,6 +162,18 @@ exposures = Table(
         postgresql_where=text("propensity < 1"),
     ),
     sqlite_with_rowid=False,
+)
+
+# The change detector of a memory, derived from the rest: see regimes.py.
+regimes = Table(
+    "regimes",
+    metadata,
+    Column("seq", _Key, primary_key=True, autoincrement=False),
+    Column("state", LargeBinary, nullable=False),
+    Column("upto", BigInteger, nullable=False),
+    Column("anchor", LargeBinary, nullable=False),
+    Column("anchored", BigInteger, nullable=False),
+    Column("since", Integer, nullable=False),
 )
 
 # The part of a memory's evidence that comes from one context; what has none is only in `evidence`.

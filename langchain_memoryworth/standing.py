@@ -6,7 +6,7 @@ Part of the ledger, below both of its halves: `memories` starts a standing, `led
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -101,8 +101,15 @@ def read(session: Session, seqs: Sequence[int]) -> dict[int, Standing]:
     return {row[0]: standing_of(row) for row in select_in(session, sql, seqs)}
 
 
-def add(session: Session, deltas: Sequence[Delta], policy: Policy, now: float) -> None:
-    """Add to counters, and set the statuses that follow from it.
+def add(
+    session: Session,
+    deltas: Sequence[Delta],
+    policy: Policy,
+    now: float,
+    *,
+    declined: Collection[int] = (),
+) -> None:
+    """Add to counters, and set the statuses that follow from it, also for those that have `declined`.
 
     The rows are written in the order of their numbers, or two settlements could block each other on Postgres.
     """
@@ -118,7 +125,7 @@ def add(session: Session, deltas: Sequence[Delta], policy: Policy, now: float) -
             recent = after
         else:
             recent = before.recent if epoch < before.epoch else before.recent + change
-        follow(session, before, recent, after, policy, now)
+        follow(session, before, recent, after, policy, now, declined=before.seq in declined)
 
 
 def add_to_strata(session: Session, strata: Iterable[tuple[int, str, Evidence]]) -> None:
@@ -140,17 +147,21 @@ def follow(
     evidence: Evidence,
     policy: Policy,
     now: float,
+    *,
+    declined: bool = False,
 ) -> bool:
     """Set the status that the policy gives to this evidence; True if it changed."""
     sources = 0
     if standing.status is Status.QUARANTINED and policy.enough(recent):  # asked last: it reads much
         sources = session.number(SOURCES, seq=standing.seq, epoch=standing.epoch)
-    status = policy.next_status(standing.status, recent, sources=sources)
+    status = policy.next_status(standing.status, recent, sources=sources, declined=declined)
     if status is standing.status:
         return False
     if status is Status.SUPPRESSED and not _may_suppress(session, standing.seq, policy):
         return False
     reason = policy.reason(recent)
+    if declined and status is Status.SUPPRESSED:
+        reason += f", declined with P >= {policy.decline:g}"
     kind = statuses.automatic(standing.status, status)
     judged = standing._replace(evidence=evidence)
     move(session, judged, status, kind, "policy", reason, now)
@@ -195,11 +206,13 @@ def move(
 def rebase(session: Session, seq: int) -> None:
     """Take the counters as they stand for the baseline: only what comes later can suppress."""
     session.run(_REBASE, {"seq": seq})
+    session.run(_FORGET_REGIME, {"seq": seq})
 
 
 def set_baseline(session: Session, seq: int, epoch: int, baseline: Evidence) -> None:
     """Write another baseline and the restore count that it belongs to."""
     session.run(_SET_BASELINE, {**_addends(seq, baseline), "epoch": epoch})
+    session.run(_FORGET_REGIME, {"seq": seq})
 
 
 def set_evidence(
@@ -279,6 +292,7 @@ _ADD_TO_STRATUM = Statement(
 _STRATA = Statement(
     f"SELECT context, {', '.join(COUNTERS)} FROM strata WHERE seq = :seq AND size > 0 ORDER BY context"
 )
+_FORGET_REGIME = Statement("DELETE FROM regimes WHERE seq = :seq")  # it is replayed when asked for
 _SHARE = Statement(
     "SELECT COUNT(*), SUM(CASE WHEN e.status = 'suppressed' THEN 1 ELSE 0 END) FROM memories m "
     "JOIN evidence e ON e.seq = m.seq WHERE m.retired_at IS NULL "

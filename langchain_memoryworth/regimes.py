@@ -1,0 +1,233 @@
+"""What the change detector has seen of each memory: its state, kept beside the counters and derived from the ledger.
+
+The detector follows the order in which outcomes were first given. The next one moves the state on. Whatever else changes,
+a correction, a withdrawal, a late exposure, is replayed: from an anchor, a state of some outcomes ago, or from the
+beginning if it reaches back further. So the state is always that of a full replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from langchain_memoryworth.database import Session, Statement
+from langchain_memoryworth.drift import States, declined, fresh, pack, unpack, update
+from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.evidence import UNIT
+from langchain_memoryworth.policy import Policy
+from langchain_memoryworth.records import Status
+from langchain_memoryworth.settlement import Settled
+from langchain_memoryworth.standing import Standing, select_in
+
+ANCHOR_EVERY = 64
+"""Outcomes after which a state becomes the anchor; a correction of a later one replays at most twice as many."""
+
+
+class Heard(NamedTuple):
+    """One outcome of one memory, as the detector takes it.
+
+    Attributes:
+        number: Of the first outcome of its episode: the order.
+        at: When the episode began, Unix time.
+        size: Retrievals that it counts for, in [0, 1].
+        expected: What was to be expected, in [0, 1].
+    """
+
+    number: int
+    at: float
+    reward: float
+    size: float
+    expected: float
+
+
+class _Kept(NamedTuple):
+    """What is stored of one memory.
+
+    Attributes:
+        state: The detector's, one row of `States`.
+        upto: Number of the last outcome in it.
+        anchor: An earlier state.
+        anchored: Number of the last outcome in that.
+        since: Outcomes since then.
+    """
+
+    state: States
+    upto: int
+    anchor: States
+    anchored: int
+    since: int
+
+
+def _nothing() -> _Kept:
+    return _Kept(fresh(1), 0, fresh(1), 0, 0)
+
+
+class Changed(NamedTuple):
+    """A memory whose credit an episode has changed.
+
+    Attributes:
+        number: Of the first outcome of the episode.
+        heard: What is new of it, None if it is a correction or a withdrawal.
+    """
+
+    standing: Standing
+    number: int
+    heard: Heard | None
+
+
+def changed(session: Session, settled: Settled) -> list[Changed]:
+    """The memories whose detectors an episode that was settled concerns; its credits are written down already."""
+    row = session.row(_EPISODE, eid=settled.head["eid"])
+    if row is None:
+        return []
+    at, number = row
+    found = []
+    for (stands, change, epoch), written in zip(settled.deltas, settled.writes, strict=True):
+        if epoch < stands.epoch:
+            continue  # what came before a restore is over
+        heard = None
+        if change.retrievals == 1:  # given for the first time
+            size = written["size"] / UNIT
+            heard = Heard(number, at, settled.head["reward"], size, written["expected"])
+        found.append(Changed(stands, number, heard))
+    return found
+
+
+def follow(session: Session, changes: Sequence[Changed], policy: Policy) -> dict[int, bool]:
+    """Move the detector of each memory on, or replay it; the credits are written down already.
+
+    Returns:
+        Whether each memory has declined, by number.
+    """
+    if not changes:
+        return {}
+    known = _read(session, [c.standing.seq for c in changes])
+    kept: dict[int, _Kept] = {}
+    following = []
+    for c in changes:
+        now = known.get(c.standing.seq)
+        if now is not None and c.heard is not None and c.number > now.upto:
+            following.append((c.standing.seq, now, c.heard))
+        else:
+            kept[c.standing.seq] = _replayed(session, c, now)
+    kept |= _moved_on(following)
+    session.run_many(_KEEP, [_row(seq, k) for seq, k in sorted(kept.items())])
+    return _declined({c.standing.seq: c.standing.status for c in changes}, kept, policy)
+
+
+def _moved_on(following: Sequence[tuple[int, _Kept, Heard]]) -> dict[int, _Kept]:
+    """All memories of an episode at once: it costs little more than one."""
+    if not following:
+        return {}
+    states = np.concatenate([k.state for _, k, _ in following])
+    heard = [h for *_, h in following]
+    after = update(
+        states,
+        [h.reward for h in heard],
+        at=heard[0].at,
+        size=[h.size for h in heard],
+        expected=[h.expected for h in heard],
+    )
+    found = {}
+    for i, (seq, before, h) in enumerate(following):
+        state = after[i : i + 1]
+        if before.since + 1 >= ANCHOR_EVERY:
+            found[seq] = _Kept(state, h.number, state, h.number, 0)
+        else:
+            found[seq] = before._replace(state=state, upto=h.number, since=before.since + 1)
+    return found
+
+
+def _replayed(session: Session, change: Changed, known: _Kept | None) -> _Kept:
+    """The state after everything in the ledger, from the anchor if that stands before the change."""
+    start = _nothing()
+    if known is not None and change.number > known.anchored:
+        start = known._replace(state=known.anchor, upto=known.anchored, since=0)
+    rows = session.rows(
+        _HEARD, seq=change.standing.seq, epoch=change.standing.epoch, after=start.upto
+    )
+    kept = start
+    for number, at, reward, size, expected in rows:
+        heard = Heard(number, at, reward, size / UNIT, expected)
+        kept = _moved_on([(0, kept, heard)])[0]
+    return kept
+
+
+def _declined(
+    statuses: Mapping[int, Status], kept: Mapping[int, _Kept], policy: Policy
+) -> dict[int, bool]:
+    found: dict[int, bool] = {}
+    for held in (False, True):
+        seqs = [s for s, status in statuses.items() if (status is Status.SUPPRESSED) is held]
+        if not seqs or policy.decline is None:
+            continue
+        # One that is hidden comes back only when that is less sure by the hysteresis, so that it does not flicker.
+        confidence = policy.decline - (policy.hysteresis if held else 0.0)
+        states = np.concatenate([kept[s].state for s in seqs])
+        flags = declined(
+            states,
+            theta=policy.theta_low,
+            margin=policy.margin_low,
+            confidence=max(0.5, confidence),
+        )
+        found |= dict(zip(seqs, flags.tolist(), strict=True))
+    return found
+
+
+def states(session: Session, stands: Sequence[Standing]) -> dict[int, States]:
+    """The detector's state of some memories, replayed from the ledger where none is kept."""
+    known = _read(session, [s.seq for s in stands])
+    found = {}
+    for s in stands:
+        kept = known.get(s.seq)
+        if kept is None:
+            kept = _replayed(session, Changed(s, 0, None), None)
+        found[s.seq] = kept.state
+    return found
+
+
+def _read(session: Session, seqs: Sequence[int]) -> dict[int, _Kept]:
+    found = {}
+    for seq, state, upto, anchor, anchored, since in select_in(session, _SOME, sorted(seqs)):
+        try:
+            found[seq] = _Kept(
+                unpack([bytes(state)]), upto, unpack([bytes(anchor)]), anchored, since
+            )
+        except InvalidInputError:
+            continue  # of another release: it is replayed
+    return found
+
+
+def _row(seq: int, kept: _Kept) -> dict[str, Any]:
+    state, anchor = pack(kept.state)[0], pack(kept.anchor)[0]
+    return {
+        "seq": seq,
+        "state": state,
+        "upto": kept.upto,
+        "anchor": anchor,
+        "anchored": kept.anchored,
+        "since": kept.since,
+    }
+
+
+_SOME = "SELECT seq, state, upto, anchor, anchored, since FROM regimes WHERE seq IN :values"
+_EPISODE = Statement(
+    "SELECT p.started_at, (SELECT MIN(o.number) FROM outcomes o WHERE o.eid = p.eid) "
+    "FROM episodes p WHERE p.eid = :eid"
+)
+_KEEP = Statement(
+    "INSERT INTO regimes (seq, state, upto, anchor, anchored, since) "
+    "VALUES (:seq, :state, :upto, :anchor, :anchored, :since) ON CONFLICT (seq) DO UPDATE SET "
+    "state = excluded.state, upto = excluded.upto, anchor = excluded.anchor, "
+    "anchored = excluded.anchored, since = excluded.since"
+)
+# What came before a restore is over: only later evidence can suppress again.
+_HEARD = Statement(
+    "SELECT number, started_at, reward, size, expected FROM ("
+    "SELECT (SELECT MIN(o.number) FROM outcomes o WHERE o.eid = x.eid) AS number, p.started_at, "
+    "p.reward, x.size, x.expected FROM exposures x JOIN episodes p ON p.eid = x.eid "
+    "WHERE x.seq = :seq AND x.size > 0 AND x.epoch >= :epoch) AS heard "
+    "WHERE number > :after ORDER BY number"
+)

@@ -1,0 +1,158 @@
+"""The change detector beside the ledger: it moves on with each outcome, and a correction replays it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from langchain_core.documents import Document
+
+from langchain_memoryworth import MemoryWorthStore, Policy, Status, regimes, standing
+from langchain_memoryworth.drift import current, fresh, pack, update
+from langchain_memoryworth.records import EpisodeKey
+from tests.fakes import assert_exact, execute, query
+
+StoreMaker = Callable[..., MemoryWorthStore]
+DRIFT = Policy(decline=0.99, confidence=0.95, exploration=0.0)
+
+
+def run(store: MemoryWorthStore, name: str, ids: list[str], outcome: float) -> None:
+    store.governor.expose_documents(EpisodeKey(name), [Document("", id=i) for i in ids])
+    store.record_outcome(name, outcome)
+
+
+def filled(
+    make_store: StoreMaker, url: str, count: int, policy: Policy = DRIFT
+) -> MemoryWorthStore:
+    store = make_store(url, policy=policy)
+    store.add_texts([f"note {i}" for i in range(count)], ids=[f"m{i}" for i in range(count)])
+    return store
+
+
+def kept(store: MemoryWorthStore) -> dict[int, bytes]:
+    return {seq: bytes(state) for seq, state in query(store, "SELECT seq, state FROM regimes")}
+
+
+def replayed(store: MemoryWorthStore) -> dict[int, bytes]:
+    """The states by the ledger alone, in the order in which outcomes were first given."""
+    rows = query(
+        store,
+        "SELECT x.seq, (SELECT MIN(o.number) FROM outcomes o WHERE o.eid = x.eid) AS number, "
+        "p.started_at, p.reward, x.size, x.expected FROM exposures x "
+        "JOIN episodes p ON p.eid = x.eid JOIN evidence e ON e.seq = x.seq "
+        "WHERE x.size > 0 AND x.epoch >= e.epoch ORDER BY number",
+    )
+    found = {seq: fresh(1) for (seq,) in query(store, "SELECT seq FROM regimes")}
+    for seq, _, at, reward, size, expected in rows:
+        if seq in found:
+            found[seq] = update(found[seq], reward, at=at, size=size / 2**32, expected=expected)
+    return {seq: pack(state)[0] for seq, state in found.items()}
+
+
+def test_a_good_memory_that_goes_stale_is_hidden_soon(make_store: StoreMaker, url: str) -> None:
+    """After 100 good retrievals the ratio would take 150 failures to fall below .4."""
+    store = filled(make_store, url, 1)
+    for i in range(100):
+        run(store, f"good-{i}", ["m0"], i % 7 != 0)
+    assert store.memory("m0").status is Status.ACTIVE
+    failures = 0
+    while store.memory("m0").status is Status.ACTIVE and failures < 60:
+        run(store, f"bad-{failures}", ["m0"], False)
+        failures += 1
+    assert 5 <= failures <= 20
+    assert store.worth("m0") > 0.6
+    assert "declined with P >= 0.99" in store.history("m0")[-1].reason
+    assert kept(store) == replayed(store)
+    [state] = regimes_of(store, "m0")
+    found = current(state)
+    assert (found.mean[0] < 0.3, found.before[0] > 0.8) == (True, True)
+
+
+def regimes_of(store: MemoryWorthStore, memory_id: str) -> list[np.ndarray]:
+    seq = store.governor.versions([memory_id])[memory_id][0].seq
+    with store.governor._database.read() as session:
+        stands = standing.read(session, [seq])
+        return [regimes.states(session, [stands[seq]])[seq]]
+
+
+def test_without_the_rule_nothing_is_kept(make_store: StoreMaker) -> None:
+    store = filled(make_store, "sqlite://", 1, Policy())
+    run(store, "r", ["m0"], True)
+    assert kept(store) == {}
+
+
+def test_the_rule_may_begin_later(make_store: StoreMaker, file_url: str) -> None:
+    store = filled(make_store, file_url, 2, Policy(suppress=False))
+    for i in range(80):
+        run(store, f"r{i}", ["m0", "m1"], i < 50)
+    store.close()
+    store = make_store(file_url, policy=DRIFT)
+    run(store, "last", ["m0"], False)
+    assert kept(store) == replayed(store)
+    assert store.memory("m0").status is Status.SUPPRESSED
+
+
+def test_after_a_restore_it_starts_anew(make_store: StoreMaker, url: str) -> None:
+    store = filled(make_store, url, 1)
+    for i in range(60):
+        run(store, f"r{i}", ["m0"], i < 40)
+    assert store.memory("m0").status is Status.SUPPRESSED
+    store.restore("m0")
+    run(store, "one more", ["m0"], False)
+    assert store.memory("m0").status is Status.ACTIVE
+    assert kept(store) == replayed(store)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_corrections_give_what_a_full_replay_gives(
+    make_store: StoreMaker, url: str, seed: int
+) -> None:
+    """Random outcomes, corrections near and far, withdrawals, late exposures and restores."""
+    rng = np.random.default_rng(seed)
+    store = filled(make_store, url, 4, Policy(decline=0.99, suppress=seed % 2 == 0))
+    done: list[str] = []
+    for i in range(220):
+        ids = [f"m{j}" for j in rng.choice(4, 2, replace=False)]
+        what = rng.random()
+        if what < 0.75 or len(done) < 5:
+            run(store, f"r{i}", ids, float(rng.choice([0.0, 1.0, 0.5])))
+            done.append(f"r{i}")
+        elif what < 0.9:
+            back = (
+                int(rng.integers(1, 8)) if rng.random() < 0.7 else int(rng.integers(1, len(done)))
+            )
+            store.record_outcome(done[-back], float(rng.random()))
+        elif what < 0.95:
+            store.withdraw_outcome(done[-int(rng.integers(1, 6))])
+        elif what < 0.98:
+            run_id = done[-int(rng.integers(1, 6))]
+            store.governor.expose_documents(EpisodeKey(run_id), [Document("", id=ids[0])])
+        else:
+            store.restore(ids[0])
+    assert_exact(store)
+    assert kept(store) == replayed(store)
+    many = [(f"b{i}", bool(i % 3)) for i in range(90)]
+    for name, _ in many:
+        store.governor.expose_documents(
+            EpisodeKey(name), [Document("", id="m0"), Document("", id="m1")]
+        )
+    store.record_outcomes(many)
+    store.record_outcomes([("b3", True), ("b80", 0.5), (done[0], True)])
+    assert kept(store) == replayed(store)
+
+
+def test_a_state_of_another_release_is_replayed(make_store: StoreMaker) -> None:
+    store = filled(make_store, "sqlite://", 1)
+    for i in range(10):
+        run(store, f"r{i}", ["m0"], i % 2)
+    execute(store, "UPDATE regimes SET state = :state", state=b"\x07old")
+    run(store, "next", ["m0"], True)
+    assert kept(store) == replayed(store)
+
+
+def test_an_erased_memory_leaves_no_detector(make_store: StoreMaker) -> None:
+    store = filled(make_store, "sqlite://", 2)
+    run(store, "r", ["m0", "m1"], True)
+    store.erase("m0")
+    assert len(kept(store)) == 1
