@@ -19,7 +19,7 @@ _faiss: Any = faiss  # its own type hints know neither the numpy arguments nor h
 
 Floats = NDArray[np.float32]
 Kind = Literal["flat", "hnsw", "pgvector"]
-TERMS = 3
+TERMS = 4
 """Coordinates behind the vector that the ranking may weigh, apart from the one that hides a row."""
 
 _ACTIVE, _HELD, _GONE = 0, 1, 2
@@ -74,7 +74,7 @@ class VectorIndex:
     Examples:
         >>> index = VectorIndex(2)
         >>> index.upsert(np.array([7]), np.array([[1, 0]], np.float32), np.zeros((1, TERMS)), np.array([False]))
-        >>> found = index.search(np.array([0.6, 0.8], np.float32), [1, 0, 0, 0], 5)
+        >>> found = index.search(np.array([0.6, 0.8], np.float32), [1, 0, 0, 0, 0], 5)
         >>> found.seqs.tolist(), float(found.similarities[0].round(3))
         ([7], 0.6000000238418579)
     """

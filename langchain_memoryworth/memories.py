@@ -107,7 +107,7 @@ class Feed:
         added_at: Unix time in seconds, float64.
         expires_at: Likewise, by the memory's own time to live; infinite where it has none.
         written_at: Likewise, when it was last stored.
-        counters: positive, negative, size, squared as in `Evidence`, int64, shape (4, n).
+        counters: positive, negative, size, squared, surprise as in `Evidence`, int64, shape (5, n).
     """
 
     seqs: NDArray[np.int64]
@@ -465,7 +465,7 @@ def as_feed(rows: Sequence[Any], dimension: int) -> Feed:
 
 def _feed(rows: Sequence[Any], dimension: int) -> Feed:
     n = len(rows)
-    columns: list[Any] = list(zip(*rows, strict=True)) or [()] * 12
+    columns: list[Any] = list(zip(*rows, strict=True)) or [()] * 13
     stands = columns[4]
     return Feed(
         seqs=np.array(columns[0], dtype=np.int64),
@@ -477,9 +477,9 @@ def _feed(rows: Sequence[Any], dimension: int) -> Feed:
         ),
         held=np.array([s == _SUPPRESSED for s in stands], dtype=np.bool_),
         waiting=np.array([s in _WAITING for s in stands], dtype=np.bool_),
-        counters=np.array(columns[5:9], dtype=np.int64).reshape(4, n),
-        expires_at=np.array([np.inf if e is None else e for e in columns[9]], dtype=np.float64),
-        written_at=np.array(columns[10], dtype=np.float64),
+        counters=np.array(columns[5:10], dtype=np.int64).reshape(5, n),
+        expires_at=np.array([np.inf if e is None else e for e in columns[10]], dtype=np.float64),
+        written_at=np.array(columns[11], dtype=np.float64),
     )
 
 
@@ -566,7 +566,7 @@ _ALL = Statement(
 )
 _FEED = (
     "SELECT m.seq, m.vector, m.added_at, m.retired_at, e.status, e.positive, e.negative, e.size, "
-    "e.squared, m.expires_at, m.written_at, m.namespace "
+    "e.squared, e.surprise, m.expires_at, m.written_at, m.namespace "
     "FROM memories m JOIN evidence e ON e.seq = m.seq "
     "WHERE LENGTH(m.vector) > 0 AND "  # external memories have none
 )
@@ -582,7 +582,8 @@ _CHANGES = Statement(
     "ORDER BY c.xact, c.revision",
 )
 _RECOUNT = (
-    "SELECT m.namespace, e.seq, e.status, m.added_at, e.positive, e.negative, e.size, e.squared "
+    "SELECT m.namespace, e.seq, e.status, m.added_at, e.positive, e.negative, e.size, e.squared, "
+    "e.surprise "
     "FROM exposures x JOIN memories m ON m.seq = x.seq JOIN evidence e ON e.seq = x.seq "
     "WHERE m.retired_at IS NULL AND x.eid IN :values"
 )

@@ -181,7 +181,7 @@ class PgVectorIndex:
 
     def search(self, query: Floats, weights: Sequence[float], k: int) -> Found:
         """The k best by `weights`, see the class."""
-        plain = not weights[1] and not weights[3]
+        plain = not any(weights[i] for i in (1, 3, 4))  # the fallback alone moves nothing
         limit = k if plain else max(400, 50 * k)
         if not self._is_small():
             found = self._ranked("near", query, weights, _SERVED, limit=limit)
@@ -260,7 +260,7 @@ class PgVectorIndex:
 
     def _by_score(self, rows: Sequence[tuple[object, ...]], weights: Sequence[float]) -> Found:
         n = len(rows)
-        columns = list(zip(*rows, strict=True)) or [()] * 7
+        columns = list(zip(*rows, strict=True)) or [()] * 8
         seqs = np.array(columns[0], dtype=np.int64)
         similarities = np.array(columns[1], dtype=np.float32)
         nothing = np.zeros(n, np.bool_)
@@ -274,7 +274,7 @@ class PgVectorIndex:
             added_at=ages,
             expires_at=ages,
             written_at=ages,
-            counters=np.array(columns[3:7], dtype=np.int64).reshape(4, n),
+            counters=np.array(columns[3:8], dtype=np.int64).reshape(5, n),
         )
         terms = self._terms(feed)
         scores = weights[0] * similarities + terms @ np.asarray(weights[1:], dtype=np.float64)
@@ -295,7 +295,7 @@ def _statements(place: str) -> dict[str, Statement]:
     distance = f'v.embedding OPERATOR("{place}".<#>) CAST(:query AS "{place}".vector)'
     select = (
         f"SELECT v.seq, -({distance}) AS similarity, m.added_at, "
-        "e.positive, e.negative, e.size, e.squared "
+        "e.positive, e.negative, e.size, e.squared, e.surprise "
         "FROM vectors v JOIN memories m ON m.seq = v.seq JOIN evidence e ON e.seq = v.seq "
         "WHERE m.namespace = :namespace AND m.retired_at IS NULL AND e.status = ANY(:statuses) "
         "AND (m.expires_at IS NULL OR m.expires_at > :now) AND m.written_at > :born "

@@ -21,6 +21,7 @@ from pydantic import (
 
 from langchain_memoryworth import credible
 from langchain_memoryworth.base_rates import low_threshold
+from langchain_memoryworth.bonus import effect_coordinates, effect_query
 from langchain_memoryworth.credit import CreditFunction, CreditName, Shown, settle
 from langchain_memoryworth.effects import NOISE, STRENGTH, effect
 from langchain_memoryworth.errors import InvalidInputError
@@ -120,6 +121,11 @@ class Policy(BaseModel):
     """Smallest weight of a memory that was shown (assumption A5)."""
     rank: Rank = (1.0, 0.0, 0.0)
     """Weights of similarity, worth and recency in the ranking; two numbers mean no recency (section 6)."""
+    effect_weight: float = Field(default=0.0, ge=0, le=10)
+    """Similarity that an effect of 1 is worth in the ranking, on top of `rank`: what a memory adds to success moves it by at
+    most this, so that a popular memory cannot outrank a relevant one by much."""
+    optimism: float = Field(default=0.0, ge=0, le=10)
+    """Standard deviations of its effect that a memory is credited with in the ranking, so that new ones get their chance."""
     uncertain: Literal["worth", "prior", "pool"] = "prior"
     """What ranks an UNCERTAIN memory: its own ratio, `prior`, or the average of its namespace (Definition 3.2)."""
     prior: float = Field(default=0.5, ge=0, le=1)
@@ -408,6 +414,24 @@ class Policy(BaseModel):
         volume = effective_size(size / UNIT, total, squared / UNIT)
         uncertain = volume < self.v_min
         return np.where(uncertain, 0.0, ratio), uncertain.astype(np.float64)
+
+    def bonus(self, surprise: NDArray[np.int64], size: NDArray[np.int64]) -> NDArray[np.float64]:
+        """What `effect_weight` is put on: effect + optimism * its deviation.
+
+        Args:
+            surprise: Sum of surprises in units of 2**-32, int64, shape (n,).
+            size: n, likewise.
+
+        References:
+            Auer, Cesa-Bianchi, Fischer (2002), Machine Learning 47: optimism in the face of uncertainty.
+
+        Examples:
+            >>> Policy(effect_weight=1.0, optimism=1.0).bonus(np.array([0, -8 * UNIT]), np.array([0, 16 * UNIT]))
+            array([ 0.125     , -0.16161165])
+        """
+        coordinates = effect_coordinates(surprise / UNIT, size / UNIT)
+        weights = effect_query(1.0, optimism=self.optimism)
+        return np.asarray(coordinates @ weights, dtype=np.float64)
 
     def fallback_worth(self, positive: float, total: float) -> float:
         """The worth that stands in for UNCERTAIN memories.

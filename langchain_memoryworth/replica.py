@@ -126,7 +126,9 @@ class Space:
 
     def _terms(self, feed: Feed | Recount) -> NDArray[np.float64]:
         terms = np.zeros((len(feed.seqs), TERMS))
-        terms[:, 0], terms[:, 1] = self.policy.rank_terms(*feed.counters)
+        terms[:, 0], terms[:, 1] = self.policy.rank_terms(*feed.counters[:4])
+        if self.policy.effect_weight:
+            terms[:, 3] = self.policy.bonus(feed.counters[4], feed.counters[2])
         if self.policy.recency_half_life is not None:
             half_life = self.policy.recency_half_life.total_seconds()
             # 0.5**((now - added)/h) is a product of a part of the row and a part of the query.
@@ -134,8 +136,8 @@ class Space:
             terms[:, 2] = np.exp2(np.clip(ages, -100.0, 100.0))
         return terms
 
-    def weights(self, rank: Rank, now: float) -> tuple[float, float, float, float]:
-        """What the query puts on the similarity and the three terms of each row."""
+    def weights(self, rank: Rank, now: float) -> tuple[float, float, float, float, float]:
+        """What the query puts on the similarity and the four terms of each row."""
         similarity, worth, recency = rank
         fallback = 0.0
         if worth:
@@ -146,7 +148,7 @@ class Space:
         decay = 1.0
         if self.policy.recency_half_life is not None:
             decay = float(0.5 ** (self._half_lives(now)))
-        return similarity, worth, worth * fallback, recency * decay
+        return similarity, worth, worth * fallback, recency * decay, self.policy.effect_weight
 
     def outdated(self, now: float) -> bool:
         """Whether it is better loaded anew: recency out of range, or most rows dead."""

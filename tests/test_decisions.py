@@ -237,3 +237,33 @@ def test_the_paper_is_the_paper() -> None:
         1.0,
         0.0,
     )
+
+
+# -- ranking by effect ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("index", ["flat", "pgvector"])
+def test_the_ranking_by_effect_is_exact(
+    make_store: StoreMaker, index: str, request: pytest.FixtureRequest
+) -> None:
+    url = request.getfixturevalue("postgres") if index == "pgvector" else "sqlite://"
+    policy = Policy(effect_weight=0.5, optimism=1.0, suppress=False, exploration=0.0)
+    store = make_store(url, policy=policy, index=index)
+    texts = [f"tea note {i % 7} word{i}" for i in range(40)]
+    store.add_texts(texts, ids=[f"m{i}" for i in range(40)])
+    rng = np.random.default_rng(5)
+    for i in range(120):
+        ids = [f"m{j}" for j in rng.choice(40, 4, replace=False)]
+        run(store, f"r{i}", ids, float(rng.random() < 0.2 + 0.6 * ("m3" in ids)))
+    query = np.array(store.governor.embedding.embed_query("tea note 3"))
+    query /= np.linalg.norm(query)
+    expected = {}
+    for memory in store.memories():
+        vector = np.array(store.governor.embedding.embed_query(memory.text))
+        e, n = memory.evidence, memory.evidence.size / UNIT
+        bonus = (e.surprise / UNIT) / (n + 16) + np.sqrt(0.25 / (n + 16))
+        expected[memory.id] = query @ vector / np.linalg.norm(vector) + 0.5 * bonus
+    best = sorted(expected, key=expected.get, reverse=True)[:10]
+    hits = store.governor.recall_by_vector(query, 10, track=False)
+    assert [h.id for h in hits] == best
+    assert [h.score for h in hits] == pytest.approx([expected[m] for m in best], abs=1e-5)

@@ -104,7 +104,7 @@ def run(kind: Kind, operations: list[tuple[str, Any]], seed: int) -> None:
 def check(index: VectorIndex, model: Model, k: int, rng: np.random.Generator) -> None:
     (query,) = unit(rng, 1)
     q = query.astype(np.float64)
-    for weights in ([1.0, 0.0, 0.0, 0.0], [0.6, 0.4, 0.2, 0.1], [0.0, 1.0, 0.0, 0.0]):
+    for weights in ([1.0, 0.0, 0.0, 0.0, 0.0], [0.6, 0.4, 0.2, 0.1, 0.3], [0.0, 1.0, 0.0, 0.0, 0.0]):
         w = np.array(weights)
         visible, held = model.scores(q, w), model.scores(q, w, held=True)
         assert_best(index.search(query, weights, k), visible, k, model, q)
@@ -136,9 +136,9 @@ def test_an_empty_index_finds_nothing(kind: Kind) -> None:
     index = VectorIndex(D, kind)
     query = np.eye(D, dtype=np.float32)[0]
     for found in (
-        index.search(query, [1, 0, 0, 0], 5),
-        index.within(query, [1, 0, 0, 0], -1.0),
-        index.held_back(query, [1, 0, 0, 0], -np.inf),
+        index.search(query, [1, 0, 0, 0, 0], 5),
+        index.within(query, [1, 0, 0, 0, 0], -1.0),
+        index.held_back(query, [1, 0, 0, 0, 0], -np.inf),
     ):
         assert len(found.seqs) == len(found.scores) == len(found.similarities) == 0
         assert found.seqs.dtype == np.int64
@@ -152,7 +152,7 @@ def test_k_beyond_the_visible_is_not_padded(kind: Kind, k: int) -> None:
     index = VectorIndex(D, kind)
     held = np.arange(10) % 2 == 1
     index.upsert(np.arange(100, 110), unit(rng, 10), np.zeros((10, TERMS)), held)
-    found = index.search(unit(rng, 1)[0], [1, 0, 0, 0], k)
+    found = index.search(unit(rng, 1)[0], [1, 0, 0, 0, 0], k)
     assert len(found.seqs) == min(k, 5)
     assert set(found.seqs.tolist()) <= set(range(100, 110, 2))
     assert np.isfinite(found.scores).all()
@@ -165,10 +165,10 @@ def test_everything_held_is_nothing_found_and_all_comes_back(kind: Kind) -> None
     seqs = np.arange(50)
     index.upsert(seqs, unit(rng, 50), np.zeros((50, TERMS)), np.ones(50, bool))
     (query,) = unit(rng, 1)
-    assert len(index.search(query, [1, 0, 0, 0], 10).seqs) == 0
-    assert len(index.held_back(query, [1, 0, 0, 0], -np.inf).seqs) == 50
+    assert len(index.search(query, [1, 0, 0, 0, 0], 10).seqs) == 0
+    assert len(index.held_back(query, [1, 0, 0, 0, 0], -np.inf).seqs) == 50
     index.update(seqs, np.zeros((50, TERMS)), np.zeros(50, bool))
-    assert len(index.search(query, [1, 0, 0, 0], 50).seqs) == 50
+    assert len(index.search(query, [1, 0, 0, 0, 0], 50).seqs) == 50
 
 
 @pytest.mark.parametrize("kind", ["flat", "hnsw"])
@@ -179,9 +179,9 @@ def test_a_removed_row_can_return_with_another_vector(kind: Kind) -> None:
     index.upsert(one, np.array([[1, 0]], np.float32), zero, visible)
     index.remove(np.array([7, 8]))  # 8 was never there
     assert len(index) == 0
-    assert len(index.search(np.array([1, 0], np.float32), [1, 0, 0, 0], 3).seqs) == 0
+    assert len(index.search(np.array([1, 0], np.float32), [1, 0, 0, 0, 0], 3).seqs) == 0
     index.upsert(one, np.array([[0, 1]], np.float32), zero, visible)
-    found = index.search(np.array([0, 1], np.float32), [1, 0, 0, 0], 3)
+    found = index.search(np.array([0, 1], np.float32), [1, 0, 0, 0, 0], 3)
     assert (found.seqs.tolist(), found.similarities.tolist()) == ([7], [1.0])
 
 
@@ -192,7 +192,7 @@ def test_a_zero_query_and_zero_weights_do_not_make_nan(kind: Kind) -> None:
     held = np.arange(20) < 10
     index.upsert(np.arange(20), unit(rng, 20), np.ones((20, TERMS)), held)
     for query in (np.zeros(D, np.float32), unit(rng, 1)[0]):
-        found = index.search(query, [0, 0, 0, 0], 20)
+        found = index.search(query, [0, 0, 0, 0, 0], 20)
         assert sorted(found.seqs.tolist()) == list(range(10, 20))
         assert found.scores.tolist() == [0.0] * 10
 
@@ -200,9 +200,9 @@ def test_a_zero_query_and_zero_weights_do_not_make_nan(kind: Kind) -> None:
 def test_similarity_is_the_cosine_whatever_the_ranking() -> None:
     index = VectorIndex(2)
     vectors = np.array([[1, 0], [0.6, 0.8], [-1, 0]], np.float32)
-    terms = np.array([[0, 0, 0], [5, 0, 0], [9, 0, 0]])
+    terms = np.array([[0, 0, 0, 0], [5, 0, 0, 0], [9, 0, 0, 0]])
     index.upsert(np.arange(3), vectors, terms, np.zeros(3, bool))
-    found = index.search(np.array([1, 0], np.float32), [0.1, 1, 0, 0], 3)
+    found = index.search(np.array([1, 0], np.float32), [0.1, 1, 0, 0, 0], 3)
     assert found.seqs.tolist() == [2, 1, 0]
     np.testing.assert_allclose(found.similarities, [-1.0, 0.6, 1.0], atol=1e-6)
     np.testing.assert_allclose(found.scores, [8.9, 5.06, 0.1], atol=1e-6)
@@ -236,7 +236,7 @@ def test_many_rows_and_the_share_that_is_held(kind: Kind, share: float) -> None:
     recalls = []
     for query in unit(rng, 40, d):
         best = np.argsort(-(vectors @ query) + np.where(held, np.inf, 0))[:k]
-        found = index.search(query, [1, 0, 0, 0], k)
+        found = index.search(query, [1, 0, 0, 0, 0], k)
         assert len(found.seqs) == k
         recalls.append(len(set(found.seqs.tolist()) & set(best.tolist())) / k)
     assert min(recalls) == 1.0 if kind == "flat" else np.mean(recalls) >= 0.9
@@ -262,7 +262,7 @@ def test_searches_while_rows_are_added(kind: Kind) -> None:
         mine = np.random.default_rng(seed)
         while not done.is_set():
             i = int(mine.integers(500))
-            if index.search(vectors[i], [1, 0, 0, 0], 1).seqs.tolist() != [i]:
+            if index.search(vectors[i], [1, 0, 0, 0, 0], 1).seqs.tolist() != [i]:
                 wrong.append(i)
 
     threads = [threading.Thread(target=add)]
