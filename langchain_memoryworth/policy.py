@@ -95,8 +95,11 @@ class Policy(BaseModel):
     """If set, LOW is also only what lies this far below what was to be expected of its episodes: the base rate of those times,
     and of the context, with the companions. So where tasks are hard, or everything fails for a while, nothing is hidden."""
     harm: float | None = Field(default=None, gt=0.5, lt=1)
-    """If set, a memory is also suppressed if P(effect < 0) is at least this: episodes with it succeed less than their context
-    and its companions let expect, see `effects`."""
+    """If set, a memory is also suppressed if P(effect < -harm_margin) is at least this: episodes with it succeed less than their
+    context and its companions let expect, see `effects`."""
+    harm_margin: float = Field(default=0.02, ge=0, le=1)
+    """How much a memory must lower the success rate to do harm: effects are relative to what is shown otherwise, so a good one
+    among better ones has one slightly below 0."""
     decline: float | None = Field(default=None, ge=0.9, lt=1)
     """If set, a memory is also suppressed if the change detector says with this probability that its success rate now, since
     the last change, is below the thresholds, however good it was before: see `drift`."""
@@ -122,8 +125,9 @@ class Policy(BaseModel):
     rank: Rank = (1.0, 0.0, 0.0)
     """Weights of similarity, worth and recency in the ranking; two numbers mean no recency (section 6)."""
     effect_weight: float = Field(default=0.0, ge=0, le=10)
-    """Similarity that an effect of 1 is worth in the ranking, on top of `rank`: what a memory adds to success moves it by at
-    most this, so that a popular memory cannot outrank a relevant one by much."""
+    """Similarity that an effect of 1 would be worth in the ranking, on top of `rank`."""
+    effect_reach: float = Field(default=0.2, gt=0, le=2)
+    """The most similarity that an effect may buy or cost, so that no evidence lifts an irrelevant memory over a relevant one."""
     optimism: float = Field(default=0.0, ge=0, le=10)
     """Standard deviations of its effect that a memory is credited with in the ranking, so that new ones get their chance."""
     uncertain: Literal["worth", "prior", "pool"] = "prior"
@@ -379,7 +383,7 @@ class Policy(BaseModel):
         mean = effect(evidence.surprise / UNIT, evidence.size / UNIT)
         confidence = max(0.5, self.harm - hysteresis)
         spread = math.sqrt(NOISE / (evidence.size / UNIT + STRENGTH))
-        return mean <= -NormalDist().inv_cdf(confidence) * spread
+        return mean <= -self.harm_margin - NormalDist().inv_cdf(confidence) * spread
 
     def with_rank(self, rank: Sequence[float]) -> Self:
         """The same policy with other ranking weights, checked like the policy's own."""
@@ -426,10 +430,12 @@ class Policy(BaseModel):
             Auer, Cesa-Bianchi, Fischer (2002), Machine Learning 47: optimism in the face of uncertainty.
 
         Examples:
-            >>> Policy(effect_weight=1.0, optimism=1.0).bonus(np.array([0, -8 * UNIT]), np.array([0, 16 * UNIT]))
-            array([ 0.125     , -0.16161165])
+            >>> policy = Policy(effect_weight=1.0, effect_reach=0.2, optimism=1.0)
+            >>> policy.bonus(np.array([0, -8 * UNIT]), np.array([0, 16 * UNIT])).round(3).tolist()
+            [0.125, -0.112]
         """
-        coordinates = effect_coordinates(surprise / UNIT, size / UNIT)
+        bound = self.effect_reach / self.effect_weight if self.effect_weight else 1.0
+        coordinates = effect_coordinates(surprise / UNIT, size / UNIT, bound=bound)
         weights = effect_query(1.0, optimism=self.optimism)
         return np.asarray(coordinates @ weights, dtype=np.float64)
 

@@ -247,7 +247,9 @@ def test_the_ranking_by_effect_is_exact(
     make_store: StoreMaker, index: str, request: pytest.FixtureRequest
 ) -> None:
     url = request.getfixturevalue("postgres") if index == "pgvector" else "sqlite://"
-    policy = Policy(effect_weight=0.5, optimism=1.0, suppress=False, exploration=0.0)
+    policy = Policy(
+        effect_weight=2.0, effect_reach=0.1, optimism=0.5, suppress=False, exploration=0.0
+    )
     store = make_store(url, policy=policy, index=index)
     texts = [f"tea note {i % 7} word{i}" for i in range(40)]
     store.add_texts(texts, ids=[f"m{i}" for i in range(40)])
@@ -261,8 +263,9 @@ def test_the_ranking_by_effect_is_exact(
     for memory in store.memories():
         vector = np.array(store.governor.embedding.embed_query(memory.text))
         e, n = memory.evidence, memory.evidence.size / UNIT
-        bonus = (e.surprise / UNIT) / (n + 16) + np.sqrt(0.25 / (n + 16))
-        expected[memory.id] = query @ vector / np.linalg.norm(vector) + 0.5 * bonus
+        effect = min(0.05, max(-0.05, (e.surprise / UNIT) / (n + 16)))
+        bonus = 2.0 * (effect + 0.5 * np.sqrt(0.25 / (n + 16)))
+        expected[memory.id] = query @ vector / np.linalg.norm(vector) + bonus
     best = sorted(expected, key=expected.get, reverse=True)[:10]
     hits = store.governor.recall_by_vector(query, 10, track=False)
     assert [h.id for h in hits] == best

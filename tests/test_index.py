@@ -104,7 +104,11 @@ def run(kind: Kind, operations: list[tuple[str, Any]], seed: int) -> None:
 def check(index: VectorIndex, model: Model, k: int, rng: np.random.Generator) -> None:
     (query,) = unit(rng, 1)
     q = query.astype(np.float64)
-    for weights in ([1.0, 0.0, 0.0, 0.0, 0.0], [0.6, 0.4, 0.2, 0.1, 0.3], [0.0, 1.0, 0.0, 0.0, 0.0]):
+    for weights in (
+        [1.0, 0.0, 0.0, 0.0, 0.0],
+        [0.6, 0.4, 0.2, 0.1, 0.3],
+        [0.0, 1.0, 0.0, 0.0, 0.0],
+    ):
         w = np.array(weights)
         visible, held = model.scores(q, w), model.scores(q, w, held=True)
         assert_best(index.search(query, weights, k), visible, k, model, q)
