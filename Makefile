@@ -12,7 +12,7 @@ export LANGSMITH_TRACING ?= false
 # Databases of tests go to a file system in memory where there is one: the disk would be most of the time.
 IN_MEMORY := $(if $(wildcard /dev/shm/.),env TMPDIR=/dev/shm)
 
-.PHONY: coverage demo test lint types layers unit audit lowest soak bench paper clean
+.PHONY: coverage demo test lint types layers unit audit lowest soak bench governance-bench paper clean
 
 demo: $(VENV)/.demo
 	$(BIN)/langchain-memoryworth demo
@@ -69,6 +69,10 @@ soak: $(VENV)/.test
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks
+
+# Which rule decides best, in simulated worlds and, with MEMENTO=<folder>, on a real log. Goes on where it was stopped.
+governance-bench: $(VENV)/.test
+	$(BIN)/python -m benchmarks.governance $(if $(MEMENTO),--memento $(MEMENTO))
 
 paper: $(VENV)/.test
 	$(BIN)/langchain-memoryworth paper all --out docs/paper

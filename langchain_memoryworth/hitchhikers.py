@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import NamedTuple
 
 from langchain_memoryworth.errors import InvalidInputError
@@ -56,14 +57,18 @@ class Companions(NamedTuple):
 class CoRetrievals:
     """Counts of memories and of the pairs shown together most, in bounded memory.
 
-    Space-saving: when the table of pairs is full, a new pair takes the place of the rarest one and inherits its count as a
-    possible error. Any pair shown together in more than `pairs seen / capacity` episodes is in the table.
+    At twice the capacity the rarer half of the pairs is dropped. A pair that comes (back) later begins at the largest count
+    ever dropped, its possible error: so a count is never too low, and too high by the error at most.
 
     Args:
-        capacity: Pairs that are kept, at least 1.
+        capacity: Pairs that survive a cut, at least 1; twice as many are kept in between.
+
+    Attributes:
+        floor: The largest count ever dropped: any pair shown together more often is in the table.
 
     References:
-        Metwally, Agrawal, El Abbadi (2005), Efficient computation of frequent and top-k elements in data streams, ICDT.
+        Metwally, Agrawal, El Abbadi (2005), Efficient computation of frequent and top-k elements in data streams, ICDT
+        (space-saving); the cut in blocks as in Manku and Motwani (2002), VLDB.
 
     Examples:
         >>> seen = CoRetrievals()
@@ -74,10 +79,10 @@ class CoRetrievals:
     """
 
     capacity: int = CAPACITY
+    floor: int = 0
     shown: dict[Hashable, int] = field(default_factory=dict)
-    _pairs: dict[Pair, tuple[int, int]] = field(default_factory=dict)
-    _levels: dict[int, dict[Pair, None]] = field(default_factory=dict)
-    _least: int = 1
+    _pairs: dict[Pair, int] = field(default_factory=dict)
+    _errors: dict[Pair, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.capacity < 1:
@@ -91,17 +96,25 @@ class CoRetrievals:
         Args:
             memories: Ids of the memories shown, in any order; an id given twice counts once.
         """
-        distinct = sorted(dict.fromkeys(memories), key=repr)
-        for place, memory in enumerate(distinct):
+        distinct = sorted(set(memories), key=str)
+        for memory in distinct:
             self.shown[memory] = self.shown.get(memory, 0) + 1
-            for other in distinct[place + 1 :]:
-                self._count((memory, other))
+        for pair in combinations(distinct, 2):
+            if pair in self._pairs:
+                self._pairs[pair] += 1
+            else:
+                self._pairs[pair] = self.floor + 1
+                if self.floor:
+                    self._errors[pair] = self.floor
+        if len(self._pairs) > 2 * self.capacity:
+            self._cut()
 
     def forget(self, memory: Hashable) -> None:
         """Remove all counts of a memory, as `erase` asks for."""
         self.shown.pop(memory, None)
         for pair in [pair for pair in self._pairs if memory in pair]:
-            self._leave(pair, self._pairs.pop(pair)[0])
+            del self._pairs[pair]
+            self._errors.pop(pair, None)
 
     def report(
         self,
@@ -122,7 +135,8 @@ class CoRetrievals:
         # Both may be held out in turn, so the difference of two lifts has twice the variance of one.
         needed = 2 * retrievals_needed(gap, base_rate=base_rate, share=0.5)
         found = []
-        for pair, (count, error) in self._pairs.items():
+        for pair, count in self._pairs.items():
+            error = self._errors.get(pair, 0)
             first, second = sorted(pair, key=lambda memory: -self.shown[memory])
             overlap = min(1.0, count / self.shown[second])
             # Without the possible error, so that no pair is accused for a count that it inherited.
@@ -132,27 +146,11 @@ class CoRetrievals:
             found.append(Companions(first, second, count, error, one, two, overlap, needed))
         return sorted(found, key=lambda c: (-c.together, repr(c.first), repr(c.second)))
 
-    def _count(self, pair: Pair) -> None:
-        if pair in self._pairs:
-            count, error = self._pairs[pair]
-            self._leave(pair, count)
-        elif len(self._pairs) < self.capacity:
-            count, error = 0, 0
-        else:
-            while self._least not in self._levels:
-                self._least += 1
-            rarest = next(iter(self._levels[self._least]))
-            self._leave(rarest, self._least)
-            count = error = self._pairs.pop(rarest)[0]
-        self._pairs[pair] = (count + 1, error)
-        self._levels.setdefault(count + 1, {})[pair] = None
-        self._least = min(self._least, count + 1)
-
-    def _leave(self, pair: Pair, count: int) -> None:
-        level = self._levels[count]
-        del level[pair]
-        if not level:
-            del self._levels[count]
+    def _cut(self) -> None:
+        ordered = sorted(self._pairs.items(), key=lambda item: -item[1])
+        self.floor = max(self.floor, ordered[self.capacity][1])
+        self._pairs = dict(ordered[: self.capacity])
+        self._errors = {pair: e for pair, e in self._errors.items() if pair in self._pairs}
 
 
 def diversity_needed(gap: float, episodes: int, *, k: int, sure: float = 2.0) -> float:

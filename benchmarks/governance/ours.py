@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.governance.rules import Rule, Truth
 from benchmarks.governance.world import Counts, Floats, Step
 from langchain_memoryworth.bonus import effect_coordinates, effect_query
-from langchain_memoryworth.effects import STRENGTH, harmful
+from langchain_memoryworth.effects import HALF_LIFE, STRENGTH, harmful
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class Settings:
         probation: Share of episodes in which a suppressed memory is shown.
     """
 
-    weight: float = 4.0
-    reach: float = 0.2
+    weight: float = 5.0
+    reach: float = 0.3
     optimism: float = 0.0
     strength: float = STRENGTH
     confidence: float = 0.95
     margin: float = 0.02
-    half_life: float | None = None
+    half_life: float | None = HALF_LIFE
     base_half_life: float | None = None
     by_context: bool = True
     parent: float = 10.0
@@ -60,7 +60,10 @@ class Ours(Rule):
     def score(self, step: Step) -> Floats:
         s = self.settings
         rows = effect_coordinates(
-            self.surprise, self.count, strength=s.strength, bound=s.reach / s.weight
+            self.surprise,
+            self.count,
+            strength=s.strength,
+            bound=s.reach / s.weight if s.weight else 1.0,
         )
         return np.asarray(step.similarity + rows @ effect_query(s.weight, optimism=s.optimism))
 

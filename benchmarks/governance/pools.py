@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_memoryworth.effects import STRENGTH, effect, expected, surprise
+from langchain_memoryworth.effects import HALF_LIFE, STRENGTH, effect, expected, surprise
 from langchain_memoryworth.evidence import UNIT
 from langchain_memoryworth.experiments.simulator import NOISE, POOL, K, draw_outcomes, draw_sets
 from langchain_memoryworth.ridge import Ridge, ridge
@@ -69,18 +69,19 @@ def topic_pool(
     return Log(shown, success, context, utility)
 
 
-def online_effects(log: Log, *, strength: float = STRENGTH) -> Floats:
+def online_effects(log: Log, *, strength: float = STRENGTH, half_life: float = HALF_LIFE) -> Floats:
     """The effects after one pass, outcome by outcome, shape (n,). The base is the context's success rate so far."""
     memories, contexts = len(log.utility), int(log.context.max()) + 1
-    surprises, counts = [0] * memories, [0] * memories
+    surprises, counts = [0.0] * memories, [0.0] * memories
     successes, episodes = [0.5] * contexts, [1] * contexts
+    fade = 0.5 ** (1 / half_life)
     rows = zip(log.shown.tolist(), log.success.tolist(), log.context.tolist(), strict=True)
     for shown, success, context in rows:
         current = [effect(surprises[m] / UNIT, counts[m], strength=strength) for m in shown]
         met = expected(successes[context] / episodes[context], current)
         for m, expectation in zip(shown, met, strict=True):
-            surprises[m] += surprise(float(success), expectation)
-            counts[m] += 1
+            surprises[m] = fade * surprises[m] + surprise(float(success), expectation)
+            counts[m] = fade * counts[m] + 1
         successes[context] += success
         episodes[context] += 1
     return effect(np.array(surprises) / UNIT, counts, strength=strength)

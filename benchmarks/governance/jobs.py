@@ -1,0 +1,154 @@
+"""What there is to compute, each piece kept in a file as soon as it is done, so that a stopped run goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.governance import (
+    bars,
+    cost,
+    diversity,
+    facts,
+    memento,
+    ours,
+    play,
+    pools,
+    rules,
+    strata,
+    trials,
+    world,
+)
+from benchmarks.governance.ours import Settings
+from benchmarks.governance.ours import ours as ours_with
+from benchmarks.governance.play import SCENARIOS, closed, world_of
+from benchmarks.governance.rules import COMPARATORS, Rule, Truth
+from langchain_memoryworth import bonus, clusters, contexts, effects, hitchhikers, lift, ridge
+from langchain_memoryworth import strata as strata_core
+
+EPISODES, SEEDS = 6_000, 20
+
+RULES: dict[str, Callable[[Truth], Rule]] = {
+    **COMPARATORS,
+    "**ours**": ours_with(Settings()),
+    "ours, half-life 150": ours_with(Settings(half_life=150.0)),
+    "ours, never forgetting": ours_with(Settings(half_life=None)),
+    "ours, suppression only": ours_with(Settings(weight=0.0)),
+    "ours, without contexts": ours_with(Settings(by_context=False)),
+}
+
+_CODE = (bars, cost, diversity, facts, memento, ours, play, pools, rules, strata, trials, world)
+_CORE = (bonus, clusters, contexts, effects, hitchhikers, lift, ridge, strata_core)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One piece.
+
+    Attributes:
+        kind: `world`, `bars`, `diversity`, `memento` or `cost`.
+        name: Of the scenario, else empty.
+        rule: Key of `RULES`, else empty.
+        seeds: How many.
+        episodes: Of each.
+        folder: Of the log, for `memento`.
+    """
+
+    kind: str
+    name: str = ""
+    rule: str = ""
+    seeds: int = SEEDS
+    episodes: int = EPISODES
+    folder: str = ""
+
+    def run(self) -> Any:
+        """The result as JSON has it."""
+        return {
+            "world": self._world,
+            "bars": lambda: bars.measure(self.seeds, self.episodes),
+            "diversity": lambda: [
+                c._asdict() for c in diversity.cells(self.seeds, self._lengths())
+            ],
+            "memento": lambda: {n: s._asdict() for n, s in memento.scores(Path(self.folder))},
+            "cost": cost.measure,
+        }[self.kind]()
+
+    def _lengths(self) -> tuple[int, ...]:
+        return tuple(n for n in diversity.EPISODES if n <= self.episodes * 2) or (self.episodes,)
+
+    def _world(self) -> dict[str, Any]:
+        scenario = next(s for s in SCENARIOS if s.name == self.name)
+        built = world_of(replace(scenario, episodes=self.episodes), self.seeds)
+        played = play.play(built, RULES[self.rule])
+        return {
+            name: np.asarray(values).round(5).tolist() for name, values in played._asdict().items()
+        }
+
+    def file(self, folder: Path) -> Path:
+        """Where the result is kept: another file after any change of the code."""
+        digest = hashlib.sha256((repr(self) + _sources()).encode()).hexdigest()[:16]
+        return folder / f"{self.kind}-{digest}.json"
+
+
+@cache
+def _sources() -> str:
+    return "".join(inspect.getsource(module) for module in (*_CODE, *_CORE))
+
+
+def planned(seeds: int, episodes: int, log: Path | None) -> list[Job]:
+    """All pieces of the page."""
+    jobs = [
+        Job("world", scenario.name, rule, seeds, episodes)
+        for scenario in SCENARIOS
+        for rule in RULES
+    ]
+    jobs += [Job(kind, seeds=seeds, episodes=episodes) for kind in ("bars", "diversity", "cost")]
+    if log is not None:
+        jobs.append(Job("memento", folder=str(log)))
+    return jobs
+
+
+def complete(
+    jobs: Sequence[Job], folder: Path, *, workers: int, progress: Callable[[int, int], None]
+) -> dict[Job, Any]:
+    """Run what is missing, in this process if there is one worker; the results of all jobs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {job: job.file(folder) for job in jobs}
+    missing = [job for job in jobs if not files[job].exists()]
+    done = len(jobs) - len(missing)
+    progress(done, len(jobs))
+    for number, (job, result) in enumerate(_results(missing, workers), start=done + 1):
+        part = files[job].with_suffix(".part")
+        part.write_text(json.dumps(result))
+        part.replace(files[job])
+        progress(number, len(jobs))
+    return {job: json.loads(file.read_text()) for job, file in files.items()}
+
+
+def _results(jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, Any]]:
+    if workers == 1:
+        yield from ((job, job.run()) for job in jobs)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        running = {pool.submit(job.run): job for job in jobs}
+        yield from ((running[future], future.result()) for future in as_completed(running))
+
+
+def share_closed(results: dict[Job, Any], name: str, rule: str) -> np.ndarray:
+    """Share of the regret that a rule closes in a world, one for each seed."""
+    found = {job.rule: result for job, result in results.items() if job.name == name}
+    played = [
+        play.Played(*(np.array(found[r][f]) for f in play.Played._fields))
+        for r in (rule, "plain similarity", "oracle")
+    ]
+    return closed(*played)

@@ -1,0 +1,266 @@
+"""The page: tables and figures from the results, and where ours loses, found by the script and not by us."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.governance.jobs import RULES, Job, share_closed
+from benchmarks.governance.ours import Settings
+from benchmarks.governance.play import BLOCK, SCENARIOS
+from langchain_memoryworth.experiments.experiment import Curve, Figure, Panel
+from langchain_memoryworth.experiments.figures import draw
+
+OURS = "**ours**"
+SHOWN = ("plain similarity", "paper: suppression", "paper: blend", "Cognee EWMA", OURS, "oracle")
+FIGURE = "governance-worlds"
+
+Results = dict[Job, Any]
+
+
+def write(results: Results, page: Path, *, command: str) -> None:
+    """Write the page and, beside it, the figure as PNG and SVG."""
+    page.parent.mkdir(parents=True, exist_ok=True)
+    draw(_figure(results), page.parent)
+    page.write_text(render(results, command=command), encoding="utf-8")
+
+
+def render(results: Results, *, command: str) -> str:
+    """The page as Markdown."""
+    one = next(job for job in results if job.kind == "world")
+    parts = [
+        _INTRO.format(command=command, seeds=one.seeds, episodes=one.episodes, n=len(SCENARIOS)),
+        _settings(),
+        f"## Regret closed\n\n{_REGRET}\n\n{_worlds(results, _closed)}",
+        f"![Success over time in every world]({FIGURE}.png)",
+        f"## Success\n\nMean success probability of what was shown.\n\n{_worlds(results, _success)}",
+        f"## What is hidden\n\n{_HIDDEN}\n\n{_worlds(results, _hidden)}",
+        f"## Where ours loses\n\n{_losses(results)}",
+        _bars(results),
+        _diversity(results),
+        _memento(results),
+        _cost(results),
+        _WORLDS,
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+# -- worlds ----------------------------------------------------------------------------------------------------------------
+
+
+def _world_results(results: Results, name: str) -> dict[str, Any]:
+    return {job.rule: result for job, result in results.items() if job.name == name}
+
+
+def _closed(results: Results, name: str, rule: str) -> str:
+    values = share_closed(results, name, rule)
+    return f"{values.mean():.2f} ± {values.std() / len(values) ** 0.5:.2f}"
+
+
+def _success(results: Results, name: str, rule: str) -> str:
+    return f"{np.mean(_world_results(results, name)[rule]['success']):.3f}"
+
+
+def _hidden(results: Results, name: str, rule: str) -> str:
+    found = _world_results(results, name)[rule]
+    return f"{np.mean(found['good_hidden']):.1%} / {np.mean(found['bad_hidden']):.0%}"
+
+
+def _worlds(results: Results, cell: Any) -> str:
+    names = [s.name for s in SCENARIOS]
+    rows = [(rule, *(cell(results, name, rule) for name in names)) for rule in RULES]
+    return _table(("rule", *names), rows)
+
+
+def _losses(results: Results) -> str:
+    lines = []
+    for scenario in SCENARIOS:
+        ours = share_closed(results, scenario.name, OURS)
+        others = {
+            r: share_closed(results, scenario.name, r) for r in RULES if r not in {OURS, "oracle"}
+        }
+        better = {r: v - ours for r, v in others.items() if v.mean() > ours.mean()}
+        words = [
+            f"{rule} by {d.mean():.2f} ± {d.std() / len(d) ** 0.5:.2f}"
+            for rule, d in better.items()
+        ]
+        lines.append(f"- {scenario.name}: " + ("; ".join(words) if words else "nobody was better"))
+    return f"{_LOSSES}\n\n" + "\n".join(lines)
+
+
+def _figure(results: Results) -> Figure:
+    panels = []
+    for scenario in SCENARIOS:
+        found = _world_results(results, scenario.name)
+        curves = []
+        for rule in SHOWN:
+            values = np.array(found[rule]["success"]).T
+            x = (np.arange(values.shape[1]) + 0.5) * BLOCK
+            curves.append(Curve(rule.strip("*"), x, _smooth(values), theory=rule == "oracle"))
+        panels.append(Panel(f"{scenario.name}: {scenario.title}", "success", tuple(curves)))
+    return Figure(FIGURE, "Success over time in every world", tuple(panels))
+
+
+def _smooth(values: Any, width: int = 5) -> Any:
+    if values.shape[1] < width:
+        return values
+    kernel = np.ones(width) / width
+    padded = np.pad(values, ((0, 0), (width // 2, width // 2)), mode="edge")
+    return np.array([np.convolve(row, kernel, "valid") for row in padded])
+
+
+def _settings() -> str:
+    s = Settings()
+    return _table(
+        ("constant", "value", "what it does"),
+        [
+            ("weight", f"{s.weight:g}", "similarity per unit of effect"),
+            ("reach", f"{s.reach:g}", "the most similarity that evidence may buy or cost"),
+            ("optimism", f"{s.optimism:g}", "deviations in favour of the unknown"),
+            ("strength", f"{s.strength:g}", "retrievals that the prior of an effect is worth"),
+            (
+                "confidence, margin",
+                f"{s.confidence:g}, {s.margin:g}",
+                "hidden if P(effect < -margin) reaches it",
+            ),
+            (
+                "half-life",
+                f"{s.half_life or 'none'}",
+                "outcomes of a memory after which its evidence counts half",
+            ),
+            ("probation", f"{s.probation:g}", "share of episodes that show a hidden memory"),
+        ],
+    )
+
+
+# -- the other results -------------------------------------------------------------------------------------------------------
+
+
+def _only(results: Results, kind: str) -> Any:
+    return next((result for job, result in results.items() if job.kind == kind), None)
+
+
+def _bars(results: Results) -> str:
+    found = _only(results, "bars")
+    ranks = [(w, e, f"{m:.3f} ± {s:.3f}") for w, e, m, s in found["ranks"]]
+    lifts = [
+        (f"{n:,}", f"{share:.0%}", _pair(value, error, 0), _pair(value, error, 1), f"{right:.1%}")
+        for n, share, value, error, right in found["lifts"]
+    ]
+    return (
+        f"## Estimators in worlds with known utilities\n\n{_BARS}\n\n"
+        + _table(("world", "estimator", "rank correlation"), ranks)
+        + f"\n\n{_LIFTS}\n\n"
+        + _table(
+            ("episodes", "held out", "lift of the anchor", "of the hitchhiker", "order right"),
+            lifts,
+        )
+    )
+
+
+def _pair(value: list[float], error: list[float], which: int) -> str:
+    return f"{value[which]:+.4f} ± {error[which]:.4f}"
+
+
+def _diversity(results: Results) -> str:
+    found = _only(results, "diversity")
+    shares = list(dict.fromkeys(c["share"] for c in found))
+    rows: dict[tuple[Any, ...], list[str]] = {}
+    for c in found:
+        key = (
+            f"{c['gap']:g}",
+            f"{c['episodes']:,}",
+            c["estimator"],
+            f"{c['needed']:.0%}" if c["needed"] < 1 else "-",
+        )
+        rows.setdefault(key, []).append(f"{c['ordered']:.0%}")
+    header = (
+        "gap",
+        "episodes",
+        "estimator",
+        "2 SE of worth at",
+        *(f"{s:.0%} apart" for s in shares),
+    )
+    return f"## How much diversity a pair needs\n\n{_DIVERSITY}\n\n" + _table(
+        header, [(*key, *cells) for key, cells in rows.items()]
+    )
+
+
+def _memento(results: Results) -> str:
+    found = _only(results, "memento")
+    if found is None:
+        return f"## A real log\n\nNot part of this run: give `--memento FOLDER`. {_MEMENTO}"
+    rows = [
+        (n, f"{s['auc']:.3f}", f"{s['within']:.3f}", f"{s['brier']:.4f}", f"{s['log_loss']:.4f}")
+        for n, s in found.items()
+    ]
+    header = ("estimator", "AUC", "AUC within query clusters", "Brier", "log-loss")
+    return f"## A real log\n\n{_MEMENTO}\n\n" + _table(header, rows)
+
+
+def _cost(results: Results) -> str:
+    found = _only(results, "cost")
+    rows = [(name, f"{value:.1f}") for name, value in found.items()]
+    return "## Cost\n\nMicroseconds for one outcome, on the machine of this run.\n\n" + _table(
+        ("estimator", "microseconds"), rows
+    )
+
+
+def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [header, tuple("---" for _ in header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+_INTRO = """\
+# Which rule decides best?
+
+Generated by `{command}` ({seeds} seeds of {episodes:,} episodes in each of {n} worlds). Every rule meets the same queries,
+noise and luck. One set of constants for ours, chosen over all worlds and the log together:"""
+
+_REGRET = """\
+Share of the regret of plain similarity that a rule closes: 0 is plain similarity, 1 an oracle that knows what every memory
+would add; mean and standard error over the seeds. Below 0 a rule does harm."""
+
+_HIDDEN = """\
+Share of the good memories (those that would add something) / of the harmful ones that a rule keeps from being served, over
+the whole run. Where the ranking already keeps a harmful memory out of the top k, nothing more is learnt about it, and it
+is not hidden."""
+
+_LOSSES = """\
+Every rule that closed more of the regret in the same seeds, with the standard error of the difference; variants of ours
+with one part changed are in the list too: one default cannot be the best everywhere."""
+
+_BARS = """\
+Rank correlation with the true utilities after 10,000 episodes, mean and standard deviation over the seeds. `topics`: each
+episode shows 8 of the 20 memories of one topic. In Experiment 1 worth is at the information limit, which ridge shows: the
+best linear reading of the whole log is no better. In Experiment 2 at the paper's own slope (.15) even ridge stays near the
+limit of about .2. Learnt contexts fail where nothing known at retrieval tells hard tasks from easy ones: overlapping topics,
+or the same retrievals for both."""
+
+_LIFTS = """\
+Hold-outs with replacement in the world of Experiment 4, where the pair is never apart otherwise; the limits of the lifts are
++.0500 and -.0563. 400 seeds; mean and standard error."""
+
+_DIVERSITY = """\
+Experiment 4: share of the seeds in which an estimator puts the anchor above its companion, which is `gap` below the mean of
+the pool, by the share of the episodes that show them apart; and the share at which the worths differ by two standard errors,
+`f (1 - f) = (k / gap)^2 / T`. The paper's 30% belongs to its own gap, episodes and eye."""
+
+_MEMENTO = """\
+The log of the Memento agent (repository Agent-on-the-Fly/Memento, folder `memory/`, MIT licence): 717 queries that do not
+retrieve themselves, 5,727 retrieved cases, 24% answered correctly, replayed in order. Each estimator says before each outcome
+how probable success is. An AUC of .5 is chance; its standard error is about .025, since the cases of a query share the outcome.
+Within query clusters (k-means on the words of the queries) the difficulty of a kind of question is taken out."""
+
+_WORLDS = """\
+## The worlds
+
+`drifting` to `hard pool` come from one generator, `benchmarks/governance/world.py`: topics with directions in 16 dimensions,
+memories and queries around them; a memory of utility u adds u where it is relevant, the base success is that of the topic.
+100 memories, 5 topics, k = 5, noise .10, 3% of the outcomes recorded the wrong way round; half of the memories help, 15% do
+harm. In `drifting` 40% of the helpful ones turn harmful at a time of their own and a quarter of all arrive on the way.
+`facts` is `benchmarks/governance/facts.py`: facts that are replaced, old versions as similar as the new one, and a reader that
+uses the first of three memories, which takes the credit under every rule. What other rules take from a language model at write
+time is here a rating that correlates with the utility of that time at about .65; an episode counts as an hour."""

@@ -1,0 +1,82 @@
+"""The governance benchmark runs, goes on where it stopped, and its rules do what they say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.governance import memento
+from benchmarks.governance.__main__ import main
+from benchmarks.governance.jobs import RULES, complete, planned
+from benchmarks.governance.ours import Settings, ours
+from benchmarks.governance.play import SCENARIOS, closed, play, world_of
+from benchmarks.governance.rules import Oracle, Paper, Rule
+
+
+@pytest.fixture
+def log(tmp_path):
+    """A log in the form of Memento's: a case that helps, one that does not, and a query that retrieves itself."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for t in range(80):
+        case = "how long" if rng.random() < 0.5 else "who was"
+        success = bool(rng.random() < (0.9 if case == "how long" else 0.1))
+        rows += [
+            {"query": f"question {t} of rivers", "case": c, "truth_label": success}
+            for c in (case, case, "filler")
+        ]
+    rows.append({"query": "self", "case": "self", "truth_label": True})
+    (tmp_path / "training_data.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return tmp_path
+
+
+def test_a_small_run_writes_the_page_and_a_second_one_computes_nothing(tmp_path, log, capsys):
+    command = ["--seeds", "2", "--episodes", "60", "--workers", "1", "--memento", str(log)]
+    command += ["--out", str(tmp_path / "page.md"), "--cache", str(tmp_path / "cache")]
+    assert main(command) == 0
+    page = (tmp_path / "page.md").read_text()
+    assert all(f"| {rule} |" in page for rule in RULES)
+    assert all(scenario.name in page for scenario in SCENARIOS)
+    assert (tmp_path / "governance-worlds.png").exists()
+    assert "AUC within query clusters" in page
+
+    seen = []
+    jobs = planned(2, 60, log)
+    complete(jobs, tmp_path / "cache", workers=1, progress=lambda *counts: seen.append(counts))
+    assert seen == [(len(jobs), len(jobs))]
+
+
+def test_the_replay_tells_the_case_that_helps(log):
+    episodes = memento.load(log)
+    assert len(episodes) == 80
+    assert all(len(e.cases) == 2 for e in episodes)
+    found = dict(memento.scores(log))
+    assert found["paper: worth"].auc > 0.65
+    assert found["all effects, query clusters"].auc > 0.65
+    assert found["posterior at the base rate"].brier < found["base rate"].brier
+
+
+@pytest.fixture(scope="module")
+def drifting():
+    return world_of(replace(SCENARIOS[0], episodes=1_500), 3)
+
+
+def test_every_rule_meets_the_same_world_and_a_run_repeats_itself(drifting):
+    first, second = (play(drifting, ours(Settings())) for _ in range(2))
+    assert (first.success == second.success).all()
+
+
+def test_ours_closes_more_than_the_papers_rule_and_hides_fewer_good_memories(drifting):
+    plain, oracle, paper, own = (
+        play(drifting, rule) for rule in (Rule, Oracle, Paper, ours(Settings()))
+    )
+    assert closed(own, plain, oracle).mean() > closed(paper, plain, oracle).mean() + 0.1
+    assert own.good_hidden.mean() <= 0.01 < paper.good_hidden.mean()
+
+
+def test_without_weight_and_evidence_of_harm_ours_is_plain_similarity(drifting):
+    still = play(drifting, ours(Settings(weight=0.0, confidence=0.999_999, margin=1.0)))
+    assert (still.success == play(drifting, Rule).success).all()
