@@ -40,7 +40,8 @@ coverage: $(VENV)/.test
 # Known vulnerabilities of what is installed. It asks a service on the network, and what the service does not know counts as not
 # audited: with --strict that is an error and no silent success.
 audit: $(VENV)/.audit
-	$(BIN)/pip-audit --strict --skip-editable || { \
+	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+.*//' > $(VENV)/installed.txt
+	$(BIN)/pip-audit --strict --disable-pip --no-deps --requirement $(VENV)/installed.txt || { \
 	  echo "audit: a vulnerability, or nothing could be said (no network, or a package that the service does not know): see above"; \
 	  exit 1; }
 
