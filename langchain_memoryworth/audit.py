@@ -207,6 +207,12 @@ class Audit:
         with self._database.read() as session:
             return session.number(_VERSION)
 
+    def policy_at(self, at: float) -> dict[str, Any]:
+        """The policy that was in force at a time, as it was stored."""
+        with self._database.read() as session:
+            row = session.row(_POLICY_AT, at=at)
+        return {} if row is None else dict(json.loads(row[0]))
+
     def parts(self, run_id: str) -> list[Part]:
         """Every memory of one run, by rank.
 
@@ -299,6 +305,9 @@ _REWARDS = Statement(
 )
 _SUPPRESSIONS = Statement("SELECT at FROM actions WHERE kind = 'suppress' ORDER BY at")
 _VERSION = Statement("SELECT value FROM meta WHERE key = 'schema_version'")
+_POLICY_AT = Statement(
+    "SELECT document FROM policies WHERE at <= :at ORDER BY version DESC LIMIT 1"
+)
 _FIND = Statement(
     "SELECT eid FROM episodes WHERE eid = COALESCE("
     "(SELECT eid FROM aliases WHERE alias = :id), (SELECT eid FROM episodes WHERE id = :id))"

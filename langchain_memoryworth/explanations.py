@@ -64,8 +64,8 @@ class RunPart:
     """One memory in one run.
 
     Attributes:
-        arm: Served by rank, or on probation by exploration.
-        shown: False if a filter took it out before the model saw it.
+        arm: Served by rank, on probation by exploration, held out by a draw, or held back by its status.
+        shown: False if the model did not see it, also where a filter took it out.
         weight: Its share of the outcome, in [0, 1].
         worth: Its worth now.
         worth_without: What its worth would be without this run.
@@ -93,6 +93,7 @@ class RunExplanation:
     Attributes:
         reward: The reward in force; None while unknown.
         said_by: Whose word that is.
+        held_back_known: Whether what its searches held back was written down (`Policy.record_held_back`).
     """
 
     id: str
@@ -100,6 +101,7 @@ class RunExplanation:
     reward: float | None
     said_by: str | None
     parts: tuple[RunPart, ...]
+    held_back_known: bool = False
 
     @property
     def shown(self) -> tuple[RunPart, ...]:
@@ -113,7 +115,10 @@ class RunExplanation:
         lines = [f"run {self.id} of {self.started_at:%Y-%m-%d %H:%M}: {outcome}"]
         for p in self.parts:
             near = "" if p.similarity is None else f" at similarity {p.similarity:.3f}"
-            lines.append(f"  {p.rank + 1}. {p.memory_id}{near}: {p.why}")
+            place = "-" if p.arm is Arm.HELD_BACK and not p.shown else f"{p.rank + 1}."
+            lines.append(f"  {place} {p.memory_id}{near}: {p.why}")
+        if not self.held_back_known:
+            lines.append("  what was held back is not on record; see Policy.record_held_back")
         return "\n".join(map(clean, lines))
 
 
@@ -227,6 +232,8 @@ def _why_in_run(part: Part, policy: Policy, without: float) -> str:
         words.append(f"held back, shown on probation with probability {part.propensity:g}")
     if part.shown:
         words.append("shown")
+    elif part.arm is Arm.HELD_BACK:
+        words.append("held back by its status then")
     elif part.arm is Arm.HELD_OUT:
         words.append(f"held out by a draw with probability {part.propensity:g}, so it has no share")
     else:

@@ -295,7 +295,7 @@ class Governor:
         query = self._query(vector, k, None if episode is None else episode.id, options)
         chosen = self._select(self._in(namespace), query)
         texts = self._deliver(chosen, episode, entry, run_id)
-        chosen = [c for c in chosen if c.arm is not Arm.HELD_OUT]
+        chosen = [c for c in chosen if c.arm.reaches_model]
         if track and episode is None:
             self.losses.unknown_run()
         return _hits(chosen, texts)
@@ -356,7 +356,11 @@ class Governor:
             return []
         now = self._clock()
         space = self._replica.space(namespace, self._dimension, self.policy, now)
-        return self._recall.select(space, query, self.policy, now)
+        chosen = self._recall.select(space, query, self.policy, now)
+        if query.episode_id is not None and self.policy.record_held_back:
+            held = self._recall.held_back(space, query, self.policy, chosen, now)
+            chosen = [*chosen, *(h._replace(arm=Arm.HELD_BACK) for h in held)]
+        return chosen
 
     def _deliver(
         self,
@@ -376,7 +380,7 @@ class Governor:
             with self.losses.guard("what a run retrieved"):
                 texts = self._show(seqs, exposures, episode, root)
                 if entry is not None:
-                    shown = [c.seq for c in chosen if c.arm is not Arm.HELD_OUT]
+                    shown = [c.seq for c in chosen if c.arm.reaches_model]
                     self.runs.searched(entry, run_id, [texts[s].id for s in shown if s in texts])
                 return texts
         with self._database.read() as session:

@@ -86,7 +86,7 @@ class Ledger:
                     "arm": e.arm.value,
                     "context": episode.context or None,
                     "propensity": e.propensity,
-                    "shown": int(e.arm is not Arm.HELD_OUT),
+                    "shown": int(e.arm.reaches_model),
                     "at": now,
                 }
                 for e in exposures

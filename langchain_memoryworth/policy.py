@@ -142,6 +142,9 @@ class Policy(BaseModel):
     """Whose outcome is in force when several speak of one episode, first wins; others come after, newest first."""
     metric: str = ""
     """The metric that drives worth, where outcomes have one; those without a name always do. Others are only kept."""
+    record_held_back: bool = False
+    """Whether each search also writes down what it would have served but for its status, for `explain_run`. It costs a second
+    search, among what is held back, and a row for each."""
     quarantine: Quarantine | None = None
     """Which new memories wait until outcomes speak for them; None means that none does."""
     ttl: tuple[tuple[Namespace, timedelta], ...] = ()

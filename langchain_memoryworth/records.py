@@ -42,11 +42,17 @@ class Status(StrEnum):
 
 
 class Arm(StrEnum):
-    """Why a memory was in front of the model, or was left out of the prompt by a draw."""
+    """Why a memory was in front of the model, or was left out of the prompt: by a draw, or by its status."""
 
     SERVED = "served"
     PROBATION = "probation"
     HELD_OUT = "held_out"
+    HELD_BACK = "held_back"
+
+    @property
+    def reaches_model(self) -> bool:
+        """Whether a memory of this arm is in the prompt."""
+        return self in (Arm.SERVED, Arm.PROBATION)
 
 
 @dataclass(frozen=True, slots=True)

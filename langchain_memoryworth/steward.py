@@ -257,6 +257,7 @@ class Steward:
         """
         policy = self._policy()
         episode = self._ledger.episode(run_id)
+        then = self._audit.policy_at(episode.started_at.timestamp())
         ranked = in_force(episode.outcomes, policy.sources, policy.metric)
         return RunExplanation(
             id=episode.id,
@@ -264,6 +265,7 @@ class Steward:
             reward=episode.reward,
             said_by=ranked[0].source if ranked else None,
             parts=tuple(explain_part(p, policy) for p in self._audit.parts(run_id)),
+            held_back_known=bool(then.get("record_held_back")),
         )
 
     def worth_history(self, namespace: Namespace, memory_id: str) -> tuple[WorthPoint, ...]:

@@ -17,7 +17,7 @@ from langchain_memoryworth.evidence import UNIT, Evidence
 from langchain_memoryworth.policy import Quarantine
 from langchain_memoryworth.records import Arm, Status
 from tests.conftest import StoreMaker
-from tests.fakes import Clock
+from tests.fakes import Clock, assert_exact
 
 FAST = Policy(v_min=2, hysteresis=0.05, exploration=0.0)
 
@@ -135,7 +135,7 @@ def test_a_run_says_what_was_shown_and_what_its_outcome_changed(make_store: Stor
     assert "suppress: worth 0.000 over 1.805 retrievals" in a.why
     assert "suppressed now (worth 0.00 over 1.805 retrievals, theta_low 0.4)" in a.why
     assert (a.worth, a.worth_without) == (store.worth("a"), 0.0)
-    assert str(after).count("\n") == 3
+    assert str(after).count("\n") == 4
     store.withdraw_outcome("e2", source="user")
     turned = {p.memory_id: p for p in store.explain_run("e2").parts}["a"]
     assert turned.worth_without == 0.0
@@ -152,6 +152,44 @@ def test_probation_is_named(make_store: StoreMaker):
     [part] = store.explain_run("e2").parts
     assert part.arm is Arm.PROBATION
     assert "held back, shown on probation with probability 1" in part.why
+
+
+def test_what_was_held_back_is_on_record_where_the_policy_asks(
+    make_store: StoreMaker, clock: Clock, url: str
+):
+    policy = Policy(v_min=2, hysteresis=0.0, exploration=0.0, record_held_back=True)
+    store = make_store(url, policy=policy)
+    store.add_texts(["red", "red green", "blue"], ids=["a", "b", "c"])
+    for n in range(2):
+        with store.episode(f"e{n}") as episode:
+            store.similarity_search("red", k=1)
+        episode.record(False)
+    before = store.evidence("a")
+    clock.forward(days=1)
+    with store.episode("e2") as episode:
+        assert [d.id for d in store.similarity_search("red", k=1)] == ["b"]
+    episode.record(True)
+    told = store.explain_run("e2")
+    assert told.held_back_known
+    assert [(p.memory_id, p.arm, p.shown) for p in told.parts] == [
+        ("b", Arm.SERVED, True),
+        ("a", Arm.HELD_BACK, False),
+    ]
+    assert "  - a at similarity 1.000: held back by its status then, suppressed now" in str(told)
+    assert store.evidence("a") == before
+    assert [d.id for d in store.governor.shown_documents("e2")] == ["b"]
+    assert not [m for m in store.lift() if m.memory_id == "a"]
+    assert_exact(store)
+
+
+def test_what_was_not_recorded_is_not_claimed(make_store: StoreMaker):
+    store = make_store()
+    store.add_texts(["red"], ids=["a"])
+    with store.episode("e1"):
+        store.similarity_search("red", k=1)
+    told = store.explain_run("e1")
+    assert not told.held_back_known
+    assert "what was held back is not on record; see Policy.record_held_back" in str(told)
 
 
 def test_an_alias_finds_the_run_and_an_unknown_id_does_not(make_store: StoreMaker):
