@@ -146,7 +146,7 @@ class RecallNode(Runnable[Any, dict[str, Any]]):
         runtime = _runtime()
         episode_id = named_episode(ensure_config(config)) or carried or self._begun(runtime)
         namespace = (
-            self._recaller.namespace(runtime)
+            self._recaller.namespace(runtime, config)
             if self._namespace is None
             else checked(self._namespace(state))
         )

@@ -34,23 +34,25 @@ class Recaller:
         # Those of this package write down themselves what they give.
         self._records = isinstance(getattr(retriever, "store", None), Governor)
 
-    def namespace(self, runtime: Any) -> Namespace | None:
+    def namespace(self, runtime: Any, config: RunnableConfig | None = None) -> Namespace | None:
         """Where this run's memories are; None means the store's own place."""
         if self._namespace is None:
             return None
+        given = config or {}
         context = getattr(runtime, "context", None)
         values = context if isinstance(context, Mapping) else getattr(context, "__dict__", {})
-        return resolved(self._namespace, values)
+        configured = {**(given.get("configurable") or {}), **(given.get("metadata") or {})}
+        return resolved(self._namespace, {**configured, **values})
 
     def key(self, episode_id: str, runtime: Any) -> EpisodeKey:
         """An episode with what else it may be asked for by: its thread, and the run's id if the user chose that."""
         info = getattr(runtime, "execution_info", None)
-        run_id = getattr(info, "run_id", None)
-        if run_id is None or self._governor.runs.root(None) is not None:
-            aliases: tuple[str, ...] = ()  # a handler knows the run, and whether its id is free
-        else:
-            aliases = (str(run_id),)
-        return EpisodeKey(episode_id, aliases, getattr(info, "thread_id", None))
+        run_id = str(getattr(info, "run_id", None) or "")
+        root = self._governor.runs.root(None)
+        # If a handler has seen the run, it knows whether its id is free: other memories may stand under it.
+        free = run_id and (root is None or str(root.run_id) != run_id)
+        thread_id = getattr(info, "thread_id", None)
+        return EpisodeKey(episode_id, (run_id,) if free else (), thread_id)
 
     def recall(
         self,

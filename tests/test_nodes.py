@@ -206,6 +206,42 @@ def test_an_episode_that_the_input_carries(memories: MemoryWorthStore, call: Cal
     assert shown(memories, "mine") == {"apple", "bread"}
 
 
+def test_an_input_schema_keeps_strangers_from_naming_the_episode(
+    memories: MemoryWorthStore, call: Call
+) -> None:
+    class Asked(TypedDict):
+        query: str
+
+    builder = StateGraph(State, input_schema=Asked)
+    builder.add_sequence([recall(memories), succeed, outcome(memories)]).add_edge(START, "recall")
+    call(builder.compile(), {"query": "apple", "episode_id": "of somebody else"}, {})
+    [episode] = rewards(memories)
+    assert episode != "of somebody else"
+
+
+def test_a_graph_with_them_can_be_drawn(quick: MemoryWorthStore) -> None:
+    drawn = whole(quick).compile().get_graph().draw_mermaid()
+    assert "recall --> act" in drawn
+    assert "outcome(outcome)" in drawn
+
+
+def test_what_else_stands_under_the_run_id_that_the_user_chose(
+    memories: MemoryWorthStore, call: Call
+) -> None:
+    """Its feedback stays where it belongs: with what the handler saw before the recall."""
+    retriever = memories.as_retriever(k=1)
+    before = ("before", lambda state: {"rounds": [retriever.invoke("bread")[0].id]})
+    graph = built(
+        before, ("recall", recall(memories)), ("act", succeed), ("outcome", outcome(memories))
+    )
+    run_id = uuid.uuid4()
+    handler = MemoryWorthCallbackHandler(memories, lambda run: False)
+    call(graph.compile(), {"query": "apple"}, {"callbacks": [handler], "run_id": run_id})
+    assert shown(memories, run_id) == {"bread"}
+    assert (memories.worth("bread"), memories.worth("apple")) == (0.0, 1.0)
+    assert credits_of(memories) == {"apple": 1, "bread": 1}
+
+
 def test_the_run_id_that_the_user_chose_finds_it(memories: MemoryWorthStore, call: Call) -> None:
     run_id = uuid.uuid4()
     silent = built(("recall", recall(memories)), ("outcome", outcome(memories, lambda s: None)))
@@ -224,6 +260,10 @@ def test_outside_of_a_graph(quick: MemoryWorthStore) -> None:
     assert credits_of(quick) == {"apple": 1}
     with pytest.raises(StateKeyError, match="'success'"):
         outcome(quick).invoke(update)
+    there = recall(quick, namespace="{user_id}").invoke(
+        {"query": "apple"}, {"metadata": {"user_id": "ann"}}
+    )
+    assert there["documents"] == []
 
 
 def test_inside_a_node_whose_graph_has_not_the_keys(memories: MemoryWorthStore, call: Call) -> None:
