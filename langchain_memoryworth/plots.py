@@ -184,15 +184,19 @@ def halves(axes: Any, found: Sequence[Halves]) -> None:
 
 
 def grid(
-    axes: Any, names: Sequence[str], contexts: Sequence[str], cells: Mapping[tuple[int, int], float]
+    axes: Any,
+    names: Sequence[str],
+    contexts: Sequence[str],
+    cells: Mapping[tuple[int, int], tuple[float, int]],
 ) -> None:
-    """The worth of memories by context, from red at 0 to green at 1; no cell where there are no runs."""
+    """The worth of memories by context, from red at 0 to green at 1, and the number of runs; no cell where there are none."""
     table = [
-        [cells.get((i, j), float("nan")) for j in range(len(contexts))] for i in range(len(names))
+        [cells.get((i, j), (float("nan"), 0))[0] for j in range(len(contexts))]
+        for i in range(len(names))
     ]
-    axes.imshow(table, cmap="RdYlGn", vmin=0, vmax=1, aspect="auto")
-    for (i, j), value in cells.items():
-        axes.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=8)
+    axes.imshow(table, cmap="RdYlGn", vmin=0, vmax=1, aspect="auto", alpha=0.7)
+    for (i, j), (worth, runs) in cells.items():
+        axes.text(j, i, f"{worth:.2f} ({runs})", ha="center", va="center", fontsize=8)
     axes.set_yticks(range(len(names)), [plain(n) for n in names])
     axes.set_xticks(range(len(contexts)), [plain(c) for c in contexts])
     _no_formulas([*axes.get_yticklabels(), *axes.get_xticklabels()])

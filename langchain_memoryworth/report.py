@@ -25,6 +25,7 @@ from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.progress import Progress, unwatched, watched
 from langchain_memoryworth.proposals import Proposal
 from langchain_memoryworth.records import Action, Health, Memory, Namespace, SourceShare, Status
+from langchain_memoryworth.staleness import Outcome, replay, stale
 from langchain_memoryworth.terminal import clean
 
 TRAJECTORIES = 8
@@ -260,14 +261,45 @@ def in_contexts(facts: Facts) -> Section:
             cells[m.id] = parts
     names, contexts = list(cells), sorted({c for parts in cells.values() for c in parts})[:12]
     found = {
-        (i, j): cells[name][context].worth
+        (i, j): (cells[name][context].worth, cells[name][context].retrievals)
         for i, name in enumerate(names)
         for j, context in enumerate(contexts)
         if context in cells[name]
     }
-    note = "Memories with runs in more than one context, those with the most evidence."
+    note = "Worth (and runs) of memories in more than one context, those with the most evidence."
     plot = partial(draw.grid, names=names, contexts=contexts, cells=found) if found else None
     return Section("worth_by_context", "Worth by context", note, plot, len(names) + 1)
+
+
+def alarms(facts: Facts) -> Section:
+    """Which memories were high and have declined, and since when."""
+    known = [(m.id, facts.settlements.get(m.id, ())) for m in facts.memories]
+    ids, histories = [i for i, some in known if some], [some for _, some in known if some]
+    margin = facts.policy.theta_high - facts.policy.theta_low
+    found = stale(
+        ids,
+        replay([[_outcome(s) for s in some] for some in histories]),
+        margin=margin,
+        high=facts.policy.theta_high,
+        least=facts.policy.v_min,
+    )
+    began = dict(zip(ids, histories, strict=True))
+    rows = [
+        (
+            d.memory_id,
+            f"{d.before:.2f} over {d.before_size:.0f} retrievals",
+            f"{d.now:.2f} over {d.size:.0f}",
+            f"{d.expected:.2f}",
+            f"{_moment(began[d.memory_id][int(d.since)].settled_at):%Y-%m-%d %H:%M}",
+        )
+        for d in found
+    ]
+    note = (
+        f"Memories that were above {facts.policy.theta_high:g}, and are by {margin:g} below what was to be expected in the "
+        "same runs with a probability of 0.99: Bayesian online change points."
+    )
+    heads = ("memory", "before", "now", "to be expected", "since")
+    return Section("alarms", "Drift alarms", note, table=(heads, rows))
 
 
 def sources(facts: Facts) -> Section:
@@ -341,6 +373,7 @@ SECTIONS = (
     by_context,
     in_contexts,
     drift,
+    alarms,
     sources,
     queue,
 )
@@ -402,6 +435,11 @@ def _drawn(memories: Sequence[Memory]) -> list[Memory]:
 def _runs(settled: Iterable[Sequence[Settlement]]) -> dict[str, float]:
     """The distinct runs among the settlements of several memories: id and reward."""
     return {s.episode_id: s.reward for some in settled for s in some}
+
+
+def _outcome(s: Settlement) -> Outcome:
+    size = s.evidence.size / UNIT
+    return s.reward, min(1.0, size), s.evidence.expectation
 
 
 def _sum(settled: Sequence[Settlement]) -> Evidence:

@@ -17,6 +17,7 @@ from langchain_memoryworth.plots import picture
 from langchain_memoryworth.report import (
     Facts,
     Section,
+    alarms,
     before_and_after,
     by_context,
     by_metadata,
@@ -143,6 +144,23 @@ def test_no_stored_text_acts_in_it(lived: MemoryWorthStore, tmp_path: Path):
     assert "\x1b" not in page
     assert "<script>alert(1)</script>" in seen.text  # shown, as text
     assert re.search(r"default-src 'none'", page)
+
+
+def test_an_alarm_says_since_when_a_memory_has_declined(make_store: StoreMaker, clock: Clock):
+    store = make_store(policy=Policy(suppress=False))
+    store.add_texts(["red", "green"], ids=["a", "b"])
+    for n in range(160):  # both go well; from the 40th run of each on, one fails
+        clock.forward(days=1)
+        with store.episode(f"e{n}") as episode:
+            store.similarity_search("red" if n % 2 else "green", k=1)
+        episode.record(n % 2 == 0 or n < 80)
+    table = alarms(gather(store)).table
+    assert table is not None
+    [(memory, before, _, _, since)] = table[1]
+    assert (memory, before) == ("a", "1.00 over 40 retrievals")
+    first_failure = store.worth_history("a")[40]
+    assert first_failure.reward == 0
+    assert since == f"{first_failure.at:%Y-%m-%d %H:%M}"
 
 
 def test_before_and_after_suppressions(lived: MemoryWorthStore, clock: Clock):
