@@ -21,6 +21,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.runnables import run_in_executor
 from numpy.typing import ArrayLike, NDArray
 
+from langchain_memoryworth.analyst import Analyst
 from langchain_memoryworth.carrier import Carrier
 from langchain_memoryworth.credit import reward_of
 from langchain_memoryworth.database import Database, Session, retried
@@ -114,6 +115,7 @@ class Governor:
         self._replica = Replica(self._database, self._memories, index, engine)
         self._recall = Recall(self._database, self._memories)
         self._closed = False
+        self._analyst = Analyst(self._database, lambda: self.policy)
         self._steward = Steward(self._database, self._settings, lambda: self.policy, clock)
         self._carrier = Carrier(self._database, self._settings, clock, content_id, mirror.write)
         try:
@@ -634,6 +636,12 @@ class Governor:
         """What people do who look after the store, on the present state of the database."""
         self._refresh()
         return self._steward
+
+    @property
+    def analyst(self) -> Analyst:
+        """Reports, on the present state of the database."""
+        self._refresh()
+        return self._analyst
 
     @property
     def carrier(self) -> Carrier:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Self
 from uuid import uuid4
 
@@ -13,6 +14,7 @@ from langchain_memoryworth.credit import reward_of
 from langchain_memoryworth.errors import InvalidInputError, UnknownRunError
 from langchain_memoryworth.evidence import Evidence
 from langchain_memoryworth.governor import Governor
+from langchain_memoryworth.insights import Insights
 from langchain_memoryworth.namespaces import checked, resolved
 from langchain_memoryworth.oversight import Oversight
 from langchain_memoryworth.policy import Policy
@@ -67,7 +69,7 @@ class Episode:
         return f"Episode({self.id!r})"
 
 
-class GovernedMemories(Oversight):
+class GovernedMemories(Oversight, Insights):
     """A store with a governor.
 
     Attributes:
@@ -313,9 +315,14 @@ class GovernedMemories(Oversight):
         """`explain_search` off the event loop."""
         return await run_in_executor(None, self.explain_search, query, k, **kwargs)
 
-    def health(self) -> Health:
-        """Counts, and what could not be recorded since the store was opened."""
-        return self.governor.health()
+    def health(self, *, assumptions: bool = False) -> Health:
+        """Counts, and what could not be recorded since the store was opened.
+
+        Args:
+            assumptions: Also say which of the paper's assumptions the data support, which reads the latest episodes.
+        """
+        health = self.governor.health()
+        return replace(health, assumptions=self.assumptions()) if assumptions else health
 
     ahealth = awaitable(health)
 

@@ -14,10 +14,8 @@ from langchain_memoryworth.progress import Progress, unwatched
 from langchain_memoryworth.proposals import Proposal
 from langchain_memoryworth.records import (
     Action,
-    ContextWorth,
     Erased,
     Imported,
-    MemoryLift,
     Namespace,
     SourceShare,
     WorthPoint,
@@ -165,58 +163,6 @@ class Oversight:
         return self.governor.steward.trials(self._place(namespace))
 
     atrials = awaitable(trials)
-
-    def lift(
-        self,
-        memory_id: str | Sequence[str] | None = None,
-        *,
-        level: float = 0.9,
-        namespace: Sequence[str] | str | None = None,
-    ) -> tuple[MemoryLift, ...]:
-        """What showing memories does to success, from the draws of `hold_out` and `Policy.hold_out`, within contexts.
-
-        Cause and association are two numbers: a stale memory can have a low worth and no lift, because nothing better is
-        stored; a hitchhiker a high worth and no lift.
-
-        Args:
-            memory_id: One id or several; None means all that were ever drawn about.
-            level: Probability within the bounds, in (0, 1).
-            namespace: None means the store's own.
-
-        Returns:
-            One for each memory, in order; without draws both ways its value is None.
-
-        Raises:
-            MemoryNotFoundError: If there is none by one of the ids.
-        """
-        ids = None if memory_id is None else as_ids(memory_id)
-        return self.governor.steward.lifts(self._place(namespace), ids, level)
-
-    alift = awaitable(lift)
-
-    # -- contexts ---------------------------------------------------------------------------------------------
-
-    def by_context(
-        self, memory_id: str, *, namespace: Sequence[str] | str | None = None
-    ) -> tuple[ContextWorth, ...]:
-        """The worth of a memory over all its episodes, and then in each context, with the base rate of each.
-
-        A context is what `memory_context` in the run's metadata says, the retriever's `context`, or `episode(context=...)`.
-
-        Raises:
-            MemoryNotFoundError: If there is none by that id.
-        """
-        return self.governor.steward.by_context(self._place(namespace), memory_id)
-
-    aby_context = awaitable(by_context)
-
-    def base_rate(
-        self, context: str = "", *, namespace: Sequence[str] | str | None = None
-    ) -> float:
-        """Share of success of the episodes of a namespace, or of one context of it; 0.5 while there are none."""
-        return self.governor.steward.base_rate(self._place(namespace), context)
-
-    abase_rate = awaitable(base_rate)
 
     # -- erasure ----------------------------------------------------------------------------------------------
 

@@ -305,6 +305,29 @@ def evidence_of(document: str | None) -> Evidence:
     return Evidence() if document is None else Evidence(**json.loads(document))
 
 
+class MemoryEffect(NamedTuple):
+    """What a memory adds to success beside its companions and in its contexts.
+
+    Attributes:
+        effect: By how much showing it moves the success rate, in [-1, 1].
+        deviation: Posterior standard deviation.
+        harm: P(effect < 0), in [0, 1].
+        retrievals: Settled episodes that showed it.
+    """
+
+    memory_id: str
+    effect: float
+    deviation: float
+    harm: float
+    retrievals: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.memory_id}: effect {self.effect:+.3f} (+-{self.deviation:.3f}) over "
+            f"{self.retrievals} retrievals, harmful with probability {self.harm:.2f}"
+        )
+
+
 class ContextWorth(NamedTuple):
     """The worth of a memory in one context, MW(m|c) (the paper's section 6).
 
@@ -415,6 +438,7 @@ class Health:
             `source/source_id`.
         failures: What could not be recorded since this store was opened, by the name of the step.
         last_failure: The newest of them, as text.
+        assumptions: What the data say of the paper's A1 to A6, if that was asked for; see `assumptions.Finding`.
     """
 
     memories: int
@@ -432,6 +456,7 @@ class Health:
     loud: Mapping[str, float] = field(default_factory=dict)
     failures: Mapping[str, int] = field(default_factory=dict)
     last_failure: str | None = None
+    assumptions: tuple[Any, ...] = ()
 
     @property
     def ok(self) -> bool:

@@ -176,6 +176,11 @@ def _declined(
     return found
 
 
+def no_states() -> States:
+    """The states of no memory."""
+    return fresh(0)
+
+
 def states(session: Session, stands: Sequence[Standing]) -> dict[int, States]:
     """The detector's state of some memories, replayed from the ledger where none is kept."""
     known = _read(session, [s.seq for s in stands])

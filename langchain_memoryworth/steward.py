@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from langchain_memoryworth import rates, standing
+from langchain_memoryworth import standing
 from langchain_memoryworth.audit import Audit, Settlement, worth_points
 from langchain_memoryworth.database import Database
 from langchain_memoryworth.erasure import Erasure
@@ -22,14 +22,11 @@ from langchain_memoryworth.progress import Progress, unwatched, watched
 from langchain_memoryworth.proposals import Proposal
 from langchain_memoryworth.records import (
     Action,
-    ContextWorth,
     Erased,
     Memory,
-    MemoryLift,
     Namespace,
     SourceShare,
     WorthPoint,
-    namespace_key,
 )
 from langchain_memoryworth.review import NEAR, Facts, review
 from langchain_memoryworth.settings import Settings
@@ -102,30 +99,6 @@ class Steward:
     def trials(self, namespace: Namespace) -> dict[str, float]:
         """The memories in a trial, and their rates."""
         return self._trials.running(namespace)
-
-    def lifts(
-        self, namespace: Namespace, ids: Sequence[str] | None, level: float
-    ) -> tuple[MemoryLift, ...]:
-        """What the draws about memories have told; see `Trials.lifts`."""
-        return tuple(self._trials.lifts(namespace, ids, level=level))
-
-    def by_context(self, namespace: Namespace, memory_id: str) -> tuple[ContextWorth, ...]:
-        """The worth of a memory over all its episodes, and then in each context."""
-        memory = self._memories.one(namespace, memory_id, self._policy(), self._clock())
-        key = namespace_key(namespace)
-        with self._database.read() as session:
-            seq = self._audit.seq(namespace, memory_id)
-            parts = {} if seq is None else standing.by_context(session, seq)
-            places = [rates.Place(key, context) for context in ("", *parts)]
-            base = rates.read(session, places)
-        whole = {"": memory.evidence, **parts}
-        return tuple(ContextWorth(p.context, whole[p.context], base.base(p)) for p in places)
-
-    def base_rate(self, namespace: Namespace, context: str) -> float:
-        """Share of success of the episodes of a namespace, or of one context of it, see `Rates.base`."""
-        place = rates.Place(namespace_key(namespace), context)
-        with self._database.read() as session:
-            return rates.read(session, [place]).base(place)
 
     def undo(self, number: int, *, actor: str, reason: str) -> Action:
         """Take a change of status back; see `Governance.undo`."""

@@ -1,0 +1,110 @@
+"""Reports on a store: effects, companions, decline and the paper's assumptions, against what was put into the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from langchain_core.documents import Document
+
+from langchain_memoryworth import MemoryWorthStore, Policy
+from langchain_memoryworth.effects import STRENGTH
+from langchain_memoryworth.evidence import UNIT
+from langchain_memoryworth.records import EpisodeKey
+
+StoreMaker = Callable[..., MemoryWorthStore]
+
+
+def run(
+    store: MemoryWorthStore, name: str, ids: list[str], outcome: float, context: str = ""
+) -> None:
+    key = EpisodeKey(name, context=context)
+    store.governor.expose_documents(key, [Document("", id=i) for i in ids])
+    store.record_outcome(name, outcome)
+
+
+@pytest.fixture
+def pool(make_store: StoreMaker, url: str) -> MemoryWorthStore:
+    store = make_store(url, policy=Policy(suppress=False))
+    store.add_texts([f"note {i}" for i in range(30)], ids=[f"m{i}" for i in range(30)])
+    return store
+
+
+def played(store: MemoryWorthStore, episodes: int = 240) -> None:
+    """m0 helps, m1 harms, m2 is always with m3; tasks of the topic "hard" succeed less."""
+    rng = np.random.default_rng(11)
+    for i in range(episodes):
+        ids = {f"m{j}" for j in rng.choice(range(4, 30), 3, replace=False)}
+        ids |= {f"m{j}" for j in (0, 1) if rng.random() < 0.5}
+        if i % 3 == 0:
+            ids |= {"m2", "m3"}
+        hard = i % 2 == 0
+        p = 0.5 - 0.2 * hard + 0.3 * ("m0" in ids) - 0.3 * ("m1" in ids)
+        run(store, f"r{i}", sorted(ids), float(rng.random() < p), "hard" if hard else "easy")
+
+
+def test_effects_by_the_sums_and_by_the_regression(pool: MemoryWorthStore) -> None:
+    played(pool)
+    for exact in (False, True):
+        effects = {e.memory_id: e for e in pool.effects(exact=exact)}
+        assert len(effects) == 30
+        listed = [e.memory_id for e in pool.effects(exact=exact)]
+        assert (listed[0], listed[-1]) == ("m1", "m0")
+        assert effects["m1"].harm > 0.99
+        assert effects["m0"].harm < 0.01
+    sums = {e.memory_id: e for e in pool.effects()}
+    e = pool.evidence("m7")
+    expected = (e.surprise / UNIT) / (e.size / UNIT + STRENGTH)
+    assert sums["m7"].effect == pytest.approx(expected)
+    assert "m0: effect +0." in str(sums["m0"])
+
+
+def test_companions_that_outcomes_cannot_tell_apart(pool: MemoryWorthStore) -> None:
+    played(pool)
+    [pair] = pool.companions()
+    assert {pair.first, pair.second} == {"m2", "m3"}
+    assert (pair.together, pair.first_alone, pair.second_alone) == (80, 0, 0)
+    assert "hold one of them out" in pair.remedy
+
+
+def test_what_was_good_and_has_declined(pool: MemoryWorthStore) -> None:
+    for i in range(160):
+        run(pool, f"a{i}", [f"m{i % 4}"], i % 5 > 0)
+    assert pool.stale() == ()
+    for i in range(60):
+        run(pool, f"b{i}", [f"m{i % 4}"], i % 4 != 0)
+    [found] = pool.stale()
+    assert found.memory_id == "m0"
+    assert found.before > 0.7
+    assert found.now < 0.3
+    assert found.probability >= 0.99
+
+
+def test_the_assumptions_of_a_store(pool: MemoryWorthStore) -> None:
+    assert [f.state for f in pool.assumptions()] == [
+        "unknown",
+        "unknown",
+        "unknown",
+        "supported",
+        "unknown",
+        "unknown",
+    ]
+    played(pool, 600)
+    found = {f.assumption: f for f in pool.health(assumptions=True).assumptions}
+    assert found["A1"].state == "supported"
+    assert found["A2"].state == "unknown"  # 600 episodes cannot tell one in a thousand from none
+    assert found["A3"].state == "doubtful"  # the topics differ in difficulty
+    assert "contexts" in found["A3"].why
+    assert found["A5"].state == "supported"
+    assert found["A6"].state == "supported"
+    assert pool.health().assumptions == ()
+
+
+async def test_async_twins(make_store: StoreMaker) -> None:
+    store = make_store()
+    assert await store.aeffects() == ()
+    assert await store.aeffects(exact=True) == ()
+    assert await store.acompanions() == ()
+    assert await store.astale() == ()
+    assert len(await store.aassumptions()) == 6
