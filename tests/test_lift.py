@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.governance.calibration import trial
+from benchmarks.governance.strata import within
 from benchmarks.governance.trials import LIMITS, pair_lifts
 from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.experiments.simulator import spearman
 from langchain_memoryworth.lift import Arm, Lift, arm, calibrated, lift, retrievals_needed, total
 
 SEEDS = 400
@@ -120,6 +123,18 @@ def test_calibration_foretells_a_memory_that_was_never_held_out():
         size=np.append(found.size[:-1], 0.0), value=np.append(found.value[:-1], np.nan)
     )
     assert calibrated(unknown, pool, np.full(21, 9.0), share=0.1)[-1] == pytest.approx(0.15)
+
+
+def test_calibration_gets_back_what_labels_that_err_have_undone():
+    rows = []
+    for seed in range(3):
+        log, found, retrieved = trial(seed, 10_000, 0.05, 0.85)
+        worth = within(log, log.context)
+        estimates = worth, found.value, calibrated(found, worth, retrieved, share=0.05)
+        rows.append([float(spearman(e, log.utility)) for e in estimates])
+    worth, alone, ours = np.mean(rows, axis=0)
+    assert ours >= 0.7
+    assert ours > alone + 0.2 > worth
 
 
 @pytest.mark.parametrize(

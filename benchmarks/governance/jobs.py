@@ -17,6 +17,7 @@ import numpy as np
 
 from benchmarks.governance import (
     bars,
+    calibration,
     cost,
     diversity,
     facts,
@@ -56,7 +57,7 @@ class Job:
     """One piece.
 
     Attributes:
-        kind: `world`, `bars`, `diversity`, `memento` or `cost`.
+        kind: `world`, `bars`, `calibration`, `diversity`, `memento` or `cost`.
         name: Of the scenario, else empty.
         rule: Key of `RULES`, else empty.
         seeds: How many.
@@ -81,6 +82,7 @@ class Job:
             ],
             "memento": lambda: {n: s._asdict() for n, s in memento.scores(Path(self.folder))},
             "cost": cost.measure,
+            "calibration": lambda: calibration.correlations(self.seeds, 10_000),
         }[self.kind]()
 
     def _lengths(self) -> tuple[int, ...]:
@@ -96,13 +98,14 @@ class Job:
 
     def file(self, folder: Path) -> Path:
         """Where the result is kept: another file after any change of the code."""
-        digest = hashlib.sha256((repr(self) + _sources()).encode()).hexdigest()[:16]
+        digest = hashlib.sha256((repr(self) + _sources(self.kind)).encode()).hexdigest()[:16]
         return folder / f"{self.kind}-{digest}.json"
 
 
 @cache
-def _sources() -> str:
-    return "".join(inspect.getsource(module) for module in (*_CODE, *_CORE))
+def _sources(kind: str) -> str:
+    modules = (*_CODE, *_CORE, *([calibration] if kind == "calibration" else []))
+    return "".join(inspect.getsource(module) for module in modules)
 
 
 def planned(seeds: int, episodes: int, log: Path | None) -> list[Job]:
@@ -112,7 +115,10 @@ def planned(seeds: int, episodes: int, log: Path | None) -> list[Job]:
         for scenario in SCENARIOS
         for rule in RULES
     ]
-    jobs += [Job(kind, seeds=seeds, episodes=episodes) for kind in ("bars", "diversity", "cost")]
+    jobs += [
+        Job(kind, seeds=seeds, episodes=episodes)
+        for kind in ("bars", "calibration", "diversity", "cost")
+    ]
     if log is not None:
         jobs.append(Job("memento", folder=str(log)))
     return jobs
