@@ -15,6 +15,7 @@ from benchmarks.governance.pools import (
     topic_pool,
     uniform_pool,
 )
+from benchmarks.governance.recursive import recursive_effects
 from benchmarks.governance.strata import by_co_retrieval, by_query, confounded, queries, within
 from benchmarks.governance.trials import pair_lifts
 from langchain_memoryworth.experiments.simulator import spearman
@@ -36,6 +37,14 @@ def _online(log: Log, _: int) -> Floats:
     return online_effects(log)
 
 
+def _filter(log: Log, _: int) -> Floats:
+    return recursive_effects(log)
+
+
+def _still_filter(log: Log, _: int) -> Floats:
+    return recursive_effects(log, drift=0.0)
+
+
 def _ridge(log: Log, _: int) -> Floats:
     return batch_effects(log).effect
 
@@ -45,7 +54,18 @@ def _given(log: Log, _: int) -> Floats:
 
 
 ROWS: dict[str, tuple[Pool, dict[str, Estimate]]] = {
-    "Experiment 1": (uniform_pool, {"worth": _worth, "effects": _online, "ridge": _ridge}),
+    "Experiment 1": (
+        uniform_pool,
+        {
+            "worth": _worth,
+            "effects": _online,
+            "effects, never forgetting": lambda log, _: online_effects(log, half_life=1e9),
+            "effects, half-life 150": lambda log, _: online_effects(log, half_life=150.0),
+            "recursive filter": _filter,
+            "recursive filter, no process noise": _still_filter,
+            "ridge": _ridge,
+        },
+    ),
     "topics": (
         topic_pool,
         {
@@ -53,6 +73,7 @@ ROWS: dict[str, tuple[Pool, dict[str, Estimate]]] = {
             "effects": lambda log, _: online_effects(log.alike()),
             "effects, contexts given": _online,
             "effects, contexts learnt": lambda log, _: online_effects(_learnt(log)),
+            "recursive filter, no process noise": _still_filter,
             "ridge, contexts given": _ridge,
         },
     ),
@@ -63,6 +84,7 @@ ROWS: dict[str, tuple[Pool, dict[str, Estimate]]] = {
             "effects": lambda log, _: online_effects(log.alike()),
             "effects, contexts given": _online,
             "effects, contexts learnt": lambda log, _: online_effects(_learnt(log)),
+            "recursive filter, no process noise": _still_filter,
             "ridge, contexts given": _ridge,
         },
     ),

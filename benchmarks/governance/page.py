@@ -143,6 +143,10 @@ def _only(results: Results, kind: str) -> Any:
     return next((result for job, result in results.items() if job.kind == kind), None)
 
 
+def _seeds(results: Results) -> int:
+    return next(job.seeds for job in results if job.kind == "bars")
+
+
 def _bars(results: Results) -> str:
     found = _only(results, "bars")
     ranks = [(w, e, f"{m:.3f} ± {s:.3f}") for w, e, m, s in found["ranks"]]
@@ -151,7 +155,7 @@ def _bars(results: Results) -> str:
         for n, share, value, error, right in found["lifts"]
     ]
     return (
-        f"## Estimators in worlds with known utilities\n\n{_BARS}\n\n"
+        f"## Estimators in worlds with known utilities\n\n{_BARS.format(seeds=_seeds(results))}\n\n"
         + _table(("world", "estimator", "rank correlation"), ranks)
         + f"\n\n{_LIFTS}\n\n"
         + _table(
@@ -244,7 +248,7 @@ Every rule that closed more of the regret in the same seeds, with the standard e
 with one part changed are in the list too: one default cannot be the best everywhere."""
 
 _BARS = """\
-Rank correlation with the true utilities after 10,000 episodes, mean and standard deviation over the seeds. `topics`: each
+Rank correlation with the true utilities after 10,000 episodes, mean and standard deviation over {seeds} seeds. `topics`: each
 episode shows 8 of the 20 memories of one topic. In Experiment 1 worth is at the information limit, which ridge shows: the
 best linear reading of the whole log is no better. In Experiment 2 at the paper's own slope (.15) even ridge stays near the
 limit of about .2. Learnt contexts fail where nothing known at retrieval tells hard tasks from easy ones: overlapping topics,
