@@ -159,7 +159,8 @@ class Archive:
                 "retired_at": m.written_at if taken is not None else m.retired_at,
             },
         )
-        session.run(_ADD_EVIDENCE, {"seq": seq, "status": m.status.value})
+        evidence = {"seq": seq, "status": m.status.value, "hold_out": m.hold_out}
+        session.run(_ADD_EVIDENCE, evidence)
 
     def _write_episode(
         self,
@@ -262,7 +263,9 @@ _ADD_MEMORY = Statement(
     "expires_at, retired_at) VALUES (:seq, :namespace, :id, :text, :metadata, :vector, :added_at, "
     ":written_at, :expires_at, :retired_at)"
 )
-_ADD_EVIDENCE = Statement("INSERT INTO evidence (seq, status) VALUES (:seq, :status)")
+_ADD_EVIDENCE = Statement(
+    "INSERT INTO evidence (seq, status, hold_out) VALUES (:seq, :status, :hold_out)"
+)
 _ADD_EPISODE = Statement(
     "INSERT INTO episodes (id, thread_id, started_at, settled_at, reward) "
     "VALUES (:id, :thread_id, :started_at, :settled_at, :reward) RETURNING eid"

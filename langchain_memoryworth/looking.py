@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from langchain_memoryworth.console import AsJson, Columns, Space, Store, bars, opened, say
-from langchain_memoryworth.records import Action, Memory, SourceShare, Status
+from langchain_memoryworth.records import Action, Memory, SourceShare, Status, WorthPoint
 from langchain_memoryworth.terminal import clean
 
 DEFAULT = "memories.db"
@@ -61,13 +61,19 @@ def list_(
 
 
 def show(
-    memory_id: str, database: Store = DEFAULT, namespace: Space = "", as_json: AsJson = False
+    memory_id: str,
+    runs: Annotated[int, typer.Option(min=0, help="How many of its newest runs.")] = 5,
+    database: Store = DEFAULT,
+    namespace: Space = "",
+    as_json: AsJson = False,
 ) -> None:
-    """Show one memory: text, metadata, counters, and everything decided about it."""
+    """Show one memory: text, metadata, counters, everything decided about it, its worth run by run."""
     with opened(database, namespace) as store:
         memory, history = store.memory(memory_id), store.history(memory_id)
-    document = {"memory": memory, "history": history}
-    say(document, as_json=as_json, human=[*_whole(memory), "", _decisions(history)])
+        points = store.worth_history(memory_id)[-runs:] if runs else ()
+    document = {"memory": memory, "history": history, "runs": points}
+    human: list[str | Columns] = [*_whole(memory), "", _decisions(history), "", _points(points)]
+    say(document, as_json=as_json, human=human)
 
 
 def explain(
@@ -158,6 +164,20 @@ def _whole(memory: Memory) -> list[str]:
             f"{e.effective_size:g} retrievals"
         ),
     ]
+
+
+def _points(points: Sequence[WorthPoint]) -> Columns:
+    rows = [
+        (
+            p.episode_id,
+            f"{p.at:%Y-%m-%d %H:%M}",
+            f"{p.reward:g}",
+            f"{p.weight:.2f}",
+            f"{p.worth:.3f}",
+        )
+        for p in points
+    ]
+    return Columns(("run", "settled", "reward", "share", "worth then"), rows)
 
 
 def _decisions(history: Sequence[Action]) -> Columns:

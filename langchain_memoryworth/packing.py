@@ -53,6 +53,7 @@ def _memory_line(r: Sequence[Any]) -> MemoryLine:
         status=Status(r[10]),
         epoch=r[11],
         evidence=_counters(Evidence(*r[12:18])),
+        hold_out=r[18],
     )
 
 
@@ -114,7 +115,7 @@ _SETTINGS = Statement("SELECT key, value FROM meta WHERE key IN ('embedding', 'd
 _MEMORIES = Statement(
     "SELECT m.seq, m.namespace, m.id, m.text, m.metadata, m.vector, m.added_at, m.written_at, "
     "m.expires_at, m.retired_at, e.status, e.epoch, e.positive, e.negative, e.size, e.squared, "
-    "e.retrievals, e.surprise FROM memories m JOIN evidence e ON e.seq = m.seq ORDER BY m.seq"
+    "e.retrievals, e.surprise, e.hold_out FROM memories m JOIN evidence e ON e.seq = m.seq ORDER BY m.seq"
 )
 _EPISODES = Statement(
     "SELECT eid, id, thread_id, started_at, settled_at, reward FROM episodes ORDER BY eid"

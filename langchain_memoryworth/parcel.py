@@ -72,6 +72,7 @@ class MemoryLine(_Record):
         namespace: None of an erased memory, of which only counts are left.
         vector: Empty for memories that live elsewhere, and erased ones.
         epoch: How often it was restored.
+        hold_out: The rate of its trial, if there is one.
     """
 
     kind: Literal["memory"] = "memory"
@@ -87,6 +88,7 @@ class MemoryLine(_Record):
     retired_at: Time | None
     status: Status
     epoch: Count
+    hold_out: Annotated[float, Field(gt=0, lt=1)] | None
     evidence: Counters
 
     def floats(self) -> NDArray[np.float32]:

@@ -96,7 +96,9 @@ def test_show_and_explain(cli: Cli):
     document = answer(cli("show", "bad", "--json"))
     assert document["memory"]["evidence"]["worth"] == 0.0
     assert document["history"][0]["kind"] == "suppress"
+    assert [p["episode_id"] for p in document["runs"]] == ["r0", "r1"]
     assert "bad  suppressed  low" in cli("show", "bad").stdout
+    assert "r0 " not in cli("show", "bad", "--runs", "1").stdout
     assert answer(cli("explain", "bad", "--json"))["served"] is False
     assert "It is suppressed by policy" in cli("explain", "bad").stdout
     assert answer(cli("explain", "--run", "r0", "--json"))["reward"] == 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from langchain_memoryworth import MemoryWorthStore, Policy
 from langchain_memoryworth.errors import (
@@ -31,7 +33,15 @@ from langchain_memoryworth.logs import (
     json_lines,
     reward_in,
 )
-from langchain_memoryworth.parcel import Header
+from langchain_memoryworth.parcel import (
+    ActionLine,
+    Counters,
+    EpisodeLine,
+    ExposureLine,
+    Header,
+    MemoryLine,
+    OutcomeLine,
+)
 from langchain_memoryworth.records import EpisodeKey
 from tests.conftest import StoreMaker
 from tests.fakes import Clock, HashedWords, assert_exact, counters, dump, fold_of_ledger, query
@@ -59,6 +69,8 @@ def lived(store: MemoryWorthStore) -> MemoryWorthStore:
     store.restore("a")
     store.pin("b", reason="so \u001b[31m")
     store.undo(store.history("b")[-1])
+    store.suppress("b")
+    store.hold_out("a", rate=0.25)
     store.erase("s")
     with store.governor._database.write() as session:
         store.governor._ledger.open_episode(session, EpisodeKey("e0", ("alias",)), 0.0)
@@ -74,6 +86,24 @@ def content(store: MemoryWorthStore) -> dict[str, list[tuple[Any, ...]]]:
 
 
 # -- round trip
+
+
+@pytest.mark.parametrize(
+    ("record", "model"),
+    [
+        ("header, the first line", Header),
+        ("memory, one version of a text", MemoryLine),
+        ("evidence, in a memory or action", Counters),
+        ("episode, one run", EpisodeLine),
+        ("exposure, in an episode", ExposureLine),
+        ("outcome, in an episode", OutcomeLine),
+        ("action, one decision", ActionLine),
+    ],
+)
+def test_the_docs_name_every_field(record: str, model: type[BaseModel]):
+    page = (Path(__file__).parents[1] / "docs/governance.md").read_text()
+    [row] = [line for line in page.splitlines() if line.startswith(f"| {record} |")]
+    assert re.findall(r"`(\w+)`", row) == [f for f in model.model_fields if f != "kind"]
 
 
 def test_a_round_trip_is_identity(make_store: StoreMaker, url: str, tmp_path: Path):
