@@ -195,6 +195,23 @@ def is_below(x: float, a: float, b: float, confidence: float) -> bool:
     return cdf(x, a, b) >= confidence
 
 
+def are_below(x: ArrayLike, a: ArrayLike, b: ArrayLike, confidence: float) -> NDArray[np.bool_]:
+    """`is_below` for arrays, which broadcast.
+
+    Examples:
+        >>> are_below(0.4, [3, 4], [12, 11], 0.95).tolist()
+        [True, False]
+    """
+    x, a, b = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in (x, a, b)))
+    total = a + b
+    mean, rest = a / total, 1 - confidence
+    result = np.asarray((mean < x) & (2 * (total + 1) * (x - mean) ** 2 >= -math.log(rest)))
+    unimodal = (a >= 1) & (b >= 1) & (confidence > _LOG_CONCAVE)
+    open_ = ~result & (mean < np.where(unimodal, x, confidence * x + rest))
+    result[open_] = cdfs(x[open_], a[open_], b[open_]) >= confidence
+    return result
+
+
 def verdict(
     worth: float,
     size: float,
@@ -275,12 +292,13 @@ def verdicts(
         >>> verdicts(Posterior(worth, size), size).tolist()
         ['low', 'high', 'mixed', 'uncertain']
     """
-    gap = np.asarray(theta_high, dtype=np.float64) - np.asarray(theta_low, dtype=np.float64)
+    high = np.asarray(theta_high, dtype=np.float64)
+    gap = high - np.asarray(theta_low, dtype=np.float64)
     return np.select(
         [
             np.asarray(size) < v_min,
-            posterior.probability_below(theta_low) >= confidence,
-            1 - posterior.probability_below(theta_high) >= confidence,
+            are_below(theta_low, posterior.a, posterior.b, confidence),
+            are_below(1 - high, posterior.b, posterior.a, confidence),  # 1 - p ~ Beta(b, a)
             posterior.sd * 2 * NormalDist().inv_cdf(confidence) <= gap,
         ],
         [Verdict.UNCERTAIN.value, Verdict.LOW.value, Verdict.HIGH.value, Verdict.MIXED.value],

@@ -14,6 +14,7 @@ from benchmarks.absorbing_chain import boundary, ever, median
 from langchain_memoryworth.credible import (
     PRIOR,
     Posterior,
+    are_below,
     belief,
     is_below,
     parameters,
@@ -82,6 +83,7 @@ def test_short_cuts_never_change_the_answer(
     exact = beta.cdf(x, a, b)
     if abs(exact - confidence) > 1e-9:
         assert is_below(x, a, b, confidence) == (exact >= confidence)
+        assert are_below([x], a, b, confidence).tolist() == [exact >= confidence]
 
 
 @given(st.floats(1, 500), st.floats(1, 500))
