@@ -149,7 +149,8 @@ def _likelihood(states: States, gains: Floats) -> Floats:
     if len(graded):
         many = np.stack([a[graded], b[graded], total[graded]])
         more = many + np.stack([gain[graded], loss[graded], (gain + loss)[graded]])
-        one, two, both = log_gamma(more) - log_gamma(many)
+        before, after = log_gamma(np.stack([many, more]))
+        one, two, both = after - before
         result[graded] = np.exp(one + two - both)
     return result
 
@@ -308,23 +309,30 @@ def declined(
         >>> declined(state, theta=0.4).tolist(), declined(state, margin=0.2).tolist()
         ([True], [True])
     """
-    weight, a, b = _mixture(states)
+    weight, ab = states[:, _WEIGHT, :_LIFE], states[:, _SUCCESS:_EXPECTED, :_LIFE] + 1.0
+    a, b = ab[:, 0], ab[:, 1]
+    mean, room = a / (a + b), (1 - confidence) * np.add.reduce(weight, axis=1)
+    result: NDArray[np.bool_] = (
+        np.add.reduce(weight * (mean - (1.0 if theta is None else theta)), axis=1) < room
+    )
+    if not result.any():
+        return result  # the usual case, before what lies below the base rate is looked at
     limits = np.maximum(thresholds(states, theta=theta, margin=margin), 0.0)
-    result: NDArray[np.bool_] = (weight * (a / (a + b) - limits)).sum(axis=1) < 1 - confidence
-    rows = np.nonzero(result)[0]
-    limits = np.broadcast_to(limits, a.shape)
-    for row in rows:
-        mixture = zip(*(v[row].tolist() for v in (weight, limits, a, b)), strict=True)
-        result[row] = _reaches(confidence, sorted(mixture, reverse=True))
+    result &= np.add.reduce(weight * (mean - limits), axis=1) < room
+    for row in np.nonzero(result)[0]:
+        columns = (weight[row], np.broadcast_to(limits, weight.shape)[row], a[row], b[row])
+        mixture = sorted(zip(*(c.tolist() for c in columns), strict=True), reverse=True)
+        result[row] = _reaches(confidence, mixture)
     return result
 
 
 def _reaches(confidence: float, mixture: Sequence[tuple[float, float, float, float]]) -> bool:
-    """Whether sum w F(x; a, b) >= confidence, heaviest first, until the rest cannot change it."""
-    below, left = 0.0, 1.0
+    """Whether sum w F(x; a, b) >= confidence * sum w, heaviest first, until the rest cannot change it."""
+    left = sum(weight for weight, *_ in mixture)
+    below, enough = 0.0, confidence * left
     for weight, x, a, b in mixture:
-        if below >= confidence or below + left < confidence:
+        if below >= enough or below + left < enough:
             break
         below += weight * cdf(x, a, b)
         left -= weight
-    return below >= confidence
+    return below >= enough
