@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from types import ModuleType
@@ -23,37 +24,40 @@ from benchmarks.governance import (
     diversity,
     facts,
     memento,
-    ours,
     play,
     pools,
     recursive,
-    rules,
     strata,
     trials,
     world,
 )
+from benchmarks.governance.centred import centred
+from benchmarks.governance.learnt import Learnt
 from benchmarks.governance.ours import Settings
 from benchmarks.governance.ours import ours as ours_with
 from benchmarks.governance.play import SCENARIOS, closed, world_of
-from benchmarks.governance.rules import COMPARATORS, Rule, Truth
+from benchmarks.governance.rules import COMPARATORS, Rule
 from langchain_memoryworth import bonus, clusters, contexts, effects, hitchhikers, lift, ridge
 from langchain_memoryworth import strata as stratified
 
 EPISODES, SEEDS = 6_000, 20
-FEW = 10
+FEW = 8
 """Seeds at most where every one is worked through by several estimators."""
 
-RULES: dict[str, Callable[[Truth], Rule]] = {
+RULES: dict[str, type[Rule]] = {
     **COMPARATORS,
     "**ours**": ours_with(Settings()),
+    "worth as bonus, weight .3": centred(0.3),
+    "worth as bonus, weight 1": centred(1.0),
     "ours, half-life 150": ours_with(Settings(half_life=150.0)),
     "ours, never forgetting": ours_with(Settings(half_life=None)),
     "ours, suppression only": ours_with(Settings(weight=0.0)),
+    "ours, contexts learnt": Learnt,
     "ours, without contexts": ours_with(Settings(by_context=False)),
 }
 
 _SOURCES: dict[str, tuple[ModuleType, ...]] = {
-    "world": (world, facts, rules, ours, play, bonus, effects),
+    "world": (world, facts, play, bonus, effects, contexts),
     "bars": (
         bars,
         pools,
@@ -105,7 +109,9 @@ class Job:
             ],
             "memento": lambda: {n: s._asdict() for n, s in memento.scores(Path(self.folder))},
             "cost": cost.measure,
-            "calibration": lambda: calibration.correlations(self.seeds, 10_000),
+            "calibration": lambda: calibration.correlations(
+                self.seeds, min(10_000, 100 * self.episodes)
+            ),
         }[self.kind]()
 
     def _lengths(self) -> tuple[int, ...]:
@@ -121,7 +127,11 @@ class Job:
 
     def file(self, folder: Path) -> Path:
         """Where the result is kept: another file after any change of the code."""
-        digest = hashlib.sha256((repr(self) + _sources(self.kind)).encode()).hexdigest()[:16]
+        sources = _sources(self.kind)
+        if self.rule:
+            modules = {base.__module__ for base in RULES[self.rule].__mro__[:-1]}
+            sources += "".join(inspect.getsource(import_module(name)) for name in sorted(modules))
+        digest = hashlib.sha256((repr(self) + sources).encode()).hexdigest()[:16]
         return folder / f"{self.kind}-{digest}.json"
 
 

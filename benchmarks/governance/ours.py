@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.governance.rules import Rule, Truth
+from benchmarks.governance.rules import Rule
 from benchmarks.governance.world import Counts, Floats, Step
 from langchain_memoryworth.bonus import effect_coordinates, effect_query
 from langchain_memoryworth.effects import HALF_LIFE, STRENGTH, harmful
@@ -99,6 +98,6 @@ class Ours(Rule):
         self.all_episodes = fade_base * self.all_episodes + 1
 
 
-def ours(settings: Settings) -> Callable[[Truth], Ours]:
+def ours(settings: Settings) -> type[Ours]:
     """Our rule with other settings."""
     return type("Ours", (Ours,), {"settings": settings})

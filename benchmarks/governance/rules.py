@@ -6,7 +6,6 @@ is a rating at write time that correlates with the utility at that moment at abo
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -240,7 +239,7 @@ def _scaled(part: Floats, stored: Flags) -> Floats:
     return np.asarray((np.where(stored, part, low) - low) / np.maximum(high - low, 1e-9))
 
 
-COMPARATORS: dict[str, Callable[[Truth], Rule]] = {
+COMPARATORS: dict[str, type[Rule]] = {
     "plain similarity": Rule,
     "oracle": Oracle,
     "recency": Recency,
