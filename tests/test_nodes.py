@@ -198,6 +198,17 @@ def test_an_episode_that_the_run_names(memories: MemoryWorthStore, call: Call) -
     assert rewards(memories) == {"my metadata": 1.0, "my configurable": 1.0}
 
 
+@pytest.mark.parametrize("own", [True, False], ids=["own retriever", "foreign retriever"])
+def test_what_the_run_names_comes_before_what_the_state_carries(
+    memories: MemoryWorthStore, call: Call, own: bool
+) -> None:
+    node = recall(memories, retriever=None if own else Foreign(ids=("apple",)))
+    graph = built(("recall", node), ("act", succeed), ("outcome", outcome(memories))).compile()
+    config = {"metadata": {"episode_id": "named"}}
+    call(graph, {"query": "apple", "episode_id": "carried"}, config)
+    assert rewards(memories) == {"named": 1.0}
+
+
 def test_an_episode_that_the_input_carries(memories: MemoryWorthStore, call: Call) -> None:
     with memories.episode("mine"):
         memories.similarity_search("bread", k=1)
