@@ -12,6 +12,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
+from unittest.mock import patch
 
 import pytest
 from langchain.agents import create_agent
@@ -587,6 +588,21 @@ def test_the_context_manager_around_a_graph_that_goes_on_and_calls_nothing(life:
         graph.update_state(config, {"found": ["edited"]}, as_node="ask")
         graph.invoke(None, {**config, "callbacks": [BaseCallbackHandler()]})
     life.is_success("apple")
+
+
+def test_the_context_manager_looks_a_resume_up_once(life: Life, call: Call) -> None:
+    """What LangGraph tells is not inferred from the inputs as well."""
+    graph = asking(life)
+    config: Any = {"configurable": {"thread_id": "t"}}
+    governor = life.store.governor
+    with (
+        memory_worth(life.store, life.judge),
+        patch.object(governor, "resume", wraps=governor.resume) as looked_up,
+    ):
+        call(graph, {"query": "apple"}, config)
+        call(graph, Command(resume="yes"), config)
+        life.is_success("apple", "bread")
+    assert looked_up.call_count == 1
 
 
 def test_the_context_manager_leaves_no_config_behind(life: Life) -> None:
