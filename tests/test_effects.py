@@ -211,3 +211,17 @@ def test_ridge_refuses_what_it_cannot_hold():
         ridge(none, none, np.zeros(0), np.zeros(0), none, memories=LIMIT + 1)
     with pytest.raises(InvalidInputError, match="strength"):
         ridge(none, none, np.zeros(0), np.zeros(0), none, memories=1, strength=0.0)
+
+
+@pytest.mark.parametrize(
+    ("pool", "low", "high"), [(uniform_pool, 0.85, 1.15), (topic_pool, 1.05, 1.5)]
+)
+def test_the_deviation_is_right_where_companions_change_and_too_small_where_they_do_not(
+    pool, low, high
+):
+    # A hundred errors of deviation 1 spread by 1 +- .07; three of these either way.
+    log = pool(1, EPISODES).alike()
+    sizes = np.bincount(log.shown.ravel(), minlength=100)
+    errors = online_effects(log, half_life=1e9) - (log.utility - log.utility.mean()) / 8
+    scaled = errors / deviation(sizes)
+    assert low <= scaled.std() <= high

@@ -41,7 +41,7 @@ from langchain_memoryworth import bonus, clusters, contexts, effects, hitchhiker
 from langchain_memoryworth import strata as stratified
 
 EPISODES, SEEDS = 6_000, 20
-FEW = 8
+FEW = 5
 """Seeds at most where every one is worked through by several estimators."""
 
 RULES: dict[str, type[Rule]] = {
