@@ -605,6 +605,21 @@ def test_the_context_manager_looks_a_resume_up_once(life: Life, call: Call) -> N
     assert looked_up.call_count == 1
 
 
+def test_a_resume_that_nobody_tells_and_that_calls_nothing(life: Life) -> None:
+    """As LangGraph 1.1.8 reports a graph that was given callbacks of its own."""
+    graph = built(("recall", recall(life)), ("ask", ask_person)).compile(
+        checkpointer=InMemorySaver()
+    )
+    with memory_worth(life.store, life.judge) as handler:
+        graph.invoke({"query": "apple"}, {"configurable": {"thread_id": "t"}})
+        run_id = uuid.uuid4()
+        handler.on_chain_start(
+            None, Command(resume="yes"), run_id=run_id, metadata={"thread_id": "t"}
+        )
+        handler.on_chain_end({"found": ["yes"]}, run_id=run_id)
+    life.is_success("apple")
+
+
 def test_the_context_manager_leaves_no_config_behind(life: Life) -> None:
     before = var_child_runnable_config.get()
     with memory_worth(life.store):
