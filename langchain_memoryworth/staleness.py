@@ -13,9 +13,7 @@ from langchain_memoryworth.drift import (
     changed,
     current,
     declined,
-    fresh,
     probability_below,
-    update,
 )
 
 
@@ -112,29 +110,3 @@ def stale(
         if now.before[i] > high and now.before_size[i] >= least
     ]
     return sorted(declines, key=lambda d: -d.probability)
-
-
-Outcome = tuple[float, float, float]
-"""Reward in [0, 1], size in retrievals in [0, 1], and the base rate that was to be expected."""
-
-
-def replay(histories: Sequence[Sequence[Outcome]]) -> States:
-    """The states of m memories from all their outcomes, each marked by its number, from 1.
-
-    Args:
-        histories: Of each memory, its outcomes in the order in which they were settled.
-
-    Returns:
-        Shape as `drift.fresh(m)`.
-
-    Examples:
-        >>> states = replay([[(1.0, 1.0, 0.8)] * 60 + [(0.0, 1.0, 0.8)] * 15, [(1.0, 1.0, 0.8)] * 9])
-        >>> [(d.memory_id, d.since) for d in stale(["old", "new"], states, margin=0.2)]
-        [('old', 60.0)]
-    """
-    states = fresh(len(histories))
-    for number in range(max(map(len, histories), default=0)):  # one step of all that go on so long
-        rows = [i for i, history in enumerate(histories) if number < len(history)]
-        rewards, sizes, expected = zip(*(histories[i][number] for i in rows), strict=True)
-        states[rows] = update(states[rows], rewards, at=number + 1, size=sizes, expected=expected)
-    return states

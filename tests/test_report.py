@@ -14,7 +14,8 @@ import pytest
 from langchain_memoryworth import MemoryWorthStore, Policy
 from langchain_memoryworth.errors import MissingExtraError
 from langchain_memoryworth.plots import picture
-from langchain_memoryworth.report import (
+from langchain_memoryworth.report import gather, write_report
+from langchain_memoryworth.sections import (
     Facts,
     Section,
     alarms,
@@ -23,8 +24,6 @@ from langchain_memoryworth.report import (
     by_metadata,
     by_namespace,
     drift,
-    gather,
-    write_report,
 )
 from tests.conftest import StoreMaker
 from tests.fakes import Clock
@@ -88,6 +87,7 @@ def test_it_shows_the_store_and_opens_offline(lived: MemoryWorthStore, tmp_path:
     assert sorted(drawn.values()) == sorted(pictures)
     assert "suppressed1" in page.text  # the health table
     assert "below theta_low 0.4" in page.text  # the queue
+    assert all(f"A{n}" in page.text for n in range(1, 7))  # the assumptions
     links = [v for _, attrs in page.seen for k, v in attrs.items() if k in ("src", "href")]
     assert all((v or "").startswith("data:") for v in links)
 
@@ -158,9 +158,9 @@ def test_an_alarm_says_since_when_a_memory_has_declined(make_store: StoreMaker, 
     assert table is not None
     [(memory, before, _, _, since)] = table[1]
     assert (memory, before) == ("a", "1.00 over 40 retrievals")
-    first_failure = store.worth_history("a")[40]
-    assert first_failure.reward == 0
-    assert since == f"{first_failure.at:%Y-%m-%d %H:%M}"
+    last_good = store.worth_history("a")[39]
+    assert (last_good.reward, store.worth_history("a")[40].reward) == (1, 0)
+    assert since == f"{last_good.at:%Y-%m-%d %H:%M}"
 
 
 def test_before_and_after_suppressions(lived: MemoryWorthStore, clock: Clock):
