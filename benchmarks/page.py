@@ -60,7 +60,8 @@ def _table(rows: Sequence[Row]) -> str:
 
 def _cells(row: Row) -> tuple[str, ...]:
     figure = "" if row.figure is None else f"{_spread(row.figure, row.unit)} {row.about}".strip()
-    ratio = "not measured" if row.ratio is None else _spread(row.ratio, "x")
+    unmeasured = "not measured" if row.figure is None else "-"
+    ratio = unmeasured if row.ratio is None else _spread(row.ratio, "x")
     result = "; ".join(part for part in (_verdict(row), row.note) if part)
     return (row.case, row.against, row.mode, ratio, figure, _target(row), result)
 

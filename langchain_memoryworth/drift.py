@@ -9,6 +9,7 @@ An ordered filter: its state follows the order in which outcomes were settled. A
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -39,6 +40,7 @@ _WEIGHT, _SUCCESS, _FAILURE, _EXPECTED, _SINCE = range(5)
 _LIFE = HYPOTHESES
 _BYTES = 1 + 8 * _SHAPE[0] * _SHAPE[1]
 _WHOLE = 1 - 1e-6
+_LOG_CONCAVE = 1 - 1 / math.e
 _NEW = np.array([HAZARD / (1 - HAZARD), 0.0, 0.0, 0.0, 0.0])
 """A hypothesis that begins. Only ratios of weights count: instead of shrinking all others, this one is larger."""
 
@@ -315,24 +317,34 @@ def declined(
     result: NDArray[np.bool_] = (
         np.add.reduce(weight * (mean - (1.0 if theta is None else theta)), axis=1) < room
     )
-    if not result.any():
+    rows = np.nonzero(result)[0]
+    if not len(rows):
         return result  # the usual case, before what lies below the base rate is looked at
-    limits = np.maximum(thresholds(states, theta=theta, margin=margin), 0.0)
-    result &= np.add.reduce(weight * (mean - limits), axis=1) < room
-    for row in np.nonzero(result)[0]:
-        columns = (weight[row], np.broadcast_to(limits, weight.shape)[row], a[row], b[row])
-        mixture = sorted(zip(*(c.tolist() for c in columns), strict=True), reverse=True)
-        result[row] = _reaches(confidence, mixture)
+    limits = np.maximum(thresholds(states[rows], theta=theta, margin=margin), 0.0)
+    limits = np.broadcast_to(limits, (len(rows), HYPOTHESES))
+    result[rows] = np.add.reduce(weight[rows] * (mean[rows] - limits), axis=1) < room[rows]
+    for row, limit in zip(rows.tolist(), limits, strict=True):
+        if result[row]:
+            columns = (v.tolist() for v in (weight[row], a[row], b[row], limit))
+            result[row] = _reaches(confidence, list(zip(*columns, strict=True)))
     return result
 
 
 def _reaches(confidence: float, mixture: Sequence[tuple[float, float, float, float]]) -> bool:
-    """Whether sum w F(x; a, b) >= confidence * sum w, heaviest first, until the rest cannot change it."""
-    left = sum(weight for weight, *_ in mixture)
-    below, enough = 0.0, confidence * left
-    for weight, x, a, b in mixture:
-        if below >= enough or below + left < enough:
+    """Whether sum w F(x; a, b) >= confidence * sum w: by the bounds of `credible.is_below`, else heaviest first."""
+    total = sum(weight for weight, *_ in mixture)
+    least = most = 0.0
+    for weight, a, b, x in mixture:
+        gap = x - a / (a + b)
+        if gap > 0:
+            least += weight * (1 - math.exp(-2 * (a + b + 1) * gap * gap))
+        most += weight * (1.0 if gap > 0 else _LOG_CONCAVE)
+    if least >= confidence * total or most < confidence * total:
+        return least >= confidence * total
+    below, left = 0.0, total
+    for weight, a, b, x in sorted(mixture, reverse=True):
+        if below >= confidence * total or below + left < confidence * total:
             break
         below += weight * cdf(x, a, b)
         left -= weight
-    return below >= enough
+    return below >= confidence * total

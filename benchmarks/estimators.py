@@ -1,0 +1,88 @@
+"""What the estimators take of an outcome's time, for k = 8 memories, without the database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter_ns
+
+import numpy as np
+
+from benchmarks.rows import Row
+from benchmarks.timing import Spread
+from langchain_memoryworth import drift
+from langchain_memoryworth.credible import PRIOR, is_below, parameters
+
+K = 8
+_POOL = 400
+_CALLS = 20
+
+
+def run(*, quick: bool) -> list[Row]:
+    """A row for each estimator, and one for an outcome with all of them."""
+    rng = np.random.default_rng(1)
+    chance = rng.beta(3, 2, 3 * _POOL)
+    chance, size = chance[chance > 0.4][:_POOL], rng.integers(5, 200, _POOL)
+    worth = (rng.binomial(size, chance) / size).tolist()
+    sizes = size.astype(float).tolist()
+    blobs = drift.pack(_lives(rng, chance, 20 if quick else 200))
+    sets = [rng.choice(_POOL, K, replace=False).tolist() for _ in range(_CALLS)]
+
+    def verdicts(shown: list[int]) -> None:
+        for i in shown:
+            is_below(0.4, *parameters(worth[i], sizes[i], PRIOR), confidence=0.95)
+
+    def detector(shown: list[int], reward: float = 1.0, part: float = 1.0) -> None:
+        states = drift.unpack([blobs[i] for i in shown])
+        states = drift.update(states, reward, at=1.0, size=part, expected=0.6)
+        drift.declined(states, theta=0.4, margin=0.2)
+        drift.pack(states)
+
+    def everything(shown: list[int]) -> None:
+        verdicts(shown)
+        detector(shown)
+
+    blocks = 3 if quick else 300
+    return [
+        _row("is it LOW by bounds", verdicts, sets, blocks),
+        _row("change detector: read, update, judge, write", detector, sets, blocks),
+        _row(
+            "the same for a graded reward, or credit by use",
+            lambda shown: detector(shown, 0.3, 0.5),
+            sets,
+            blocks,
+        ),
+        _row("both, for success or failure", everything, sets, blocks, target=50.0),
+    ]
+
+
+def _lives(rng: np.random.Generator, chance: np.ndarray, outcomes: int) -> drift.States:
+    states = drift.fresh(len(chance))
+    for number in range(1, outcomes + 1):
+        success = rng.random(len(chance)) < chance
+        states = drift.update(states, success, at=float(number), expected=0.6)
+    return states
+
+
+def _row(
+    case: str,
+    work: Callable[[list[int]], None],
+    sets: list[list[int]],
+    blocks: int,
+    *,
+    target: float | None = None,
+) -> Row:
+    taken = []
+    for _ in range(blocks):
+        start = perf_counter_ns()
+        for shown in sets:
+            work(shown)
+        taken.append((perf_counter_ns() - start) / len(sets) / 1e3)
+    return Row(
+        case,
+        "-",
+        None,
+        figure=Spread.of(taken),
+        unit="us",
+        about="per outcome of 8 memories",
+        target=target,
+    )
