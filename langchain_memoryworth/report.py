@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 
 from langchain_memoryworth import plots as draw
+from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.operations import GovernedMemories
 from langchain_memoryworth.progress import Progress, unwatched, watched
 from langchain_memoryworth.records import Namespace
@@ -33,9 +34,15 @@ def write_report(
         progress: Told how many sections are drawn.
 
     Raises:
+        InvalidInputError: If the file cannot be one.
         MissingExtraError: If matplotlib is not installed.
     """
-    draw.new_figure()  # before minutes of reading, not after
+    # Before minutes of reading and drawing, not after.
+    if path.is_dir() or not path.parent.is_dir():
+        raise InvalidInputError(f"{path}: give a file in a folder that is there", value=path)
+    if plots is not None:
+        plots.mkdir(parents=True, exist_ok=True)
+    draw.new_figure()
     facts = gather(store, namespace)
     sections = [make(facts) for make in SECTIONS]
     pictures = {
@@ -44,7 +51,6 @@ def write_report(
         if s.plot is not None
     }
     if plots is not None:
-        plots.mkdir(parents=True, exist_ok=True)
         for name, picture in pictures.items():
             (plots / f"{name}.png").write_bytes(picture)
     path.write_text(_page(facts, sections, pictures), encoding="utf-8")
