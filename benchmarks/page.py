@@ -1,10 +1,11 @@
-"""The page: all rows as tables, each with its command, the misses first."""
+"""The page: all rows as tables, each with its command, the misses first, with the reason of each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from benchmarks.reasons import reason
 from benchmarks.rows import Row, Unit
 from benchmarks.subjects import Subject
 from benchmarks.timing import Spread
@@ -30,7 +31,7 @@ def render(
     parts += [
         "\n".join(f"- {line}" for line in machine),
         _HOW,
-        _summary([row for rows in results.values() for row in rows]),
+        _summary(results),
     ]
     for subject, rows in results.items():
         parts += [
@@ -42,14 +43,22 @@ def render(
     return "\n\n".join(parts) + "\n"
 
 
-def _summary(rows: Sequence[Row]) -> str:
-    judged = [row for row in rows if row.met is not None]
-    missed = [row for row in judged if not row.met]
+def _summary(results: Mapping[Subject, Sequence[Row]]) -> str:
+    judged = [
+        (subject, row) for subject, rows in results.items() for row in rows if row.met is not None
+    ]
+    missed = [(subject, row) for subject, row in judged if not row.met]
     if not judged:
         return "No figure here has a target."
     head = f"{len(judged) - len(missed)} of {len(judged)} targets are met."
-    lines = [f"- {row.case}, against {row.against}: {_verdict(row)}" for row in missed]
+    lines = [_miss(subject, row) for subject, row in missed]
     return head if not lines else f"{head} Missed:\n\n" + "\n".join(lines)
+
+
+def _miss(subject: Subject, row: Row) -> str:
+    mode = "" if row.mode == "-" else f", {row.mode}"
+    why = reason(subject.name, row.case)
+    return f"- {row.case}{mode}, against {row.against}: {_verdict(row)}{why and f': {why}'}."
 
 
 def _table(rows: Sequence[Row]) -> str:

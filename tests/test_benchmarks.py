@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.page import render
+from benchmarks.reasons import REASONS, reason
 from benchmarks.rows import Row, excess_row, ratio_row
 from benchmarks.subjects import SUBJECTS
 from benchmarks.timing import Pairs, Side, Spread, all_in_turn
@@ -17,7 +18,14 @@ ROOT = Path(__file__).resolve().parents[1]
 EXPECTED = {
     "search": ["0% suppressed", "30% suppressed", "90% suppressed", "block by block"],
     "retrieval": ["looked up only", "in an episode |", "in an episode, after an outcome"],
-    "outcome": ["8 documents shown", "the outcome alone", "search, documents", "NORMAL", "FULL"],
+    "outcome": [
+        "8 documents shown",
+        "our statements alone",
+        "the outcome alone",
+        "search, documents",
+        "NORMAL",
+        "FULL",
+    ],
     "stores": ["InMemoryVectorStore", "of langchain-community"],
     "memory": ["opened and asked"],
     "opening": ["file to first answer"],
@@ -75,9 +83,16 @@ def test_a_miss_is_said_on_the_page() -> None:
     assert [r.met for r in rows] == [False, False, True, None]
     page = render({SUBJECTS[0]: rows}, ["CPU: one"], command="x", quick=False)
     assert "1 of 3 targets are met. Missed:" in page
-    assert "- slow, against bare: **missed by 60%** (2.00)" in page
+    assert "- slow, against bare: **missed by 60%** (2.00): around FAISS's own scan" in page
     assert "**missed by 100 ms** (1000 ms)" in page
     assert "| absent | bare | - | not measured |  |  | not installed |" in page
+
+
+def test_every_subject_with_a_target_can_say_why_it_is_missed() -> None:
+    assert {s.name for s in SUBJECTS} - {name for name, _ in REASONS} == {"memory"}  # it has none
+    for (name, part), text in REASONS.items():
+        assert part in " ".join(EXPECTED[name])
+        assert reason(name, part) == text
 
 
 def test_rows_survive_the_way_from_the_child() -> None:

@@ -1,0 +1,59 @@
+"""Why a target is missed where it is: words for the page, without figures, which are measured anew each time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+REASONS: Mapping[tuple[str, str], str] = {
+    ("search", ""): (
+        "around FAISS's own scan, which is the same, stand a lock, the query with its weights, and the true "
+        "similarity of each hit, read from the stored rows: a fixed time for each search, which counts the "
+        "more the fewer memories there are"
+    ),
+    ("retrieval", "after an outcome"): (
+        "before it searches it reads what the outcome moved, counters and statuses of eight memories, and "
+        "writes them into the index, so that no answer is older than the last outcome"
+    ),
+    ("retrieval", "in an episode"): (
+        "the exposures are committed before the documents are returned: an episode, its id in an index that "
+        "is kept unique, and eight rows go through SQLite's log"
+    ),
+    ("retrieval", "looked up only"): (
+        "one transaction sees what others have committed and a second one reads the documents, in Python "
+        "around SQLite"
+    ),
+    ("outcome", "search, documents"): (
+        "as below for the outcome; and the search begins by taking the outcome before it into the index, "
+        "which is not done by hand"
+    ),
+    ("outcome", "8 documents shown"): (
+        "hardly for SQLite's sake, as the row of our statements alone shows. The rest is Python that the code "
+        "by hand, which is told the credit, has no need of: the standing of each memory, its share, what was "
+        "to be expected without it, base rates, and whether its status follows. It is a fixed time, so with "
+        "FULL the disk hides it"
+    ),
+    ("stores", ""): ("the smaller the store, the more a committed episode weighs against a scan"),
+    ("opening", ""): (
+        "besides the vectors it reads the counters, times and statuses of each memory, which SQLite hands "
+        "over one by one as objects of Python, and keeps a dictionary of their numbers"
+    ),
+    ("startup", "--help"): ("nearly all of it is the interpreter, Typer and rich"),
+    ("startup", ""): (
+        "the names stand on pydantic models and LangChain's callbacks, which the reference leaves out"
+    ),
+    ("handler", "with a retrieval"): (
+        "the events of each step of the chain pass through the handler, whether it retrieves or not, and the "
+        "outcome function is called with the run's inputs, output and documents"
+    ),
+    ("handler", ""): (
+        "each event of each step is noted with its run and parent under a lock, as only the start of a run "
+        "says whose child it is"
+    ),
+}
+"""By subject and a part of the case; the first that fits is taken."""
+
+
+def reason(subject: str, case: str) -> str:
+    """Why a row of a subject misses its target, in words that follow a colon."""
+    fitting = (text for (name, part), text in REASONS.items() if name == subject and part in case)
+    return next(fitting, "")
