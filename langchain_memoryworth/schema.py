@@ -66,14 +66,6 @@ memories = Table(
     Column("retired_at", Double),
     Index("memories_id", "id", "namespace"),
     Index("memories_namespace", "namespace"),
-    Index(
-        "memories_live",
-        "namespace",
-        "id",
-        unique=True,
-        sqlite_where=text("retired_at IS NULL"),
-        postgresql_where=text("retired_at IS NULL"),
-    ),
 )
 
 evidence = Table(
@@ -87,19 +79,6 @@ evidence = Table(
     *(_counter(f"base_{n}") for n in COUNTERS),
     # Probability with which it is left out of prompts, while it is in a trial.
     Column("hold_out", Double),
-    Index(
-        "evidence_trials",
-        "seq",
-        sqlite_where=text("hold_out IS NOT NULL OR status = 'pinned'"),
-        postgresql_where=text("hold_out IS NOT NULL OR status = 'pinned'"),
-    ),
-    # Few memories are held back, and a search elsewhere has to know how many.
-    Index(
-        "evidence_held",
-        "seq",
-        sqlite_where=text("status <> 'active' AND status <> 'pinned'"),
-        postgresql_where=text("status <> 'active' AND status <> 'pinned'"),
-    ),
 )
 
 episodes = Table(
@@ -111,13 +90,6 @@ episodes = Table(
     Column("started_at", Double, nullable=False),
     Column("settled_at", Double),
     Column("reward", Double),
-    # Only the open ones are ever listed, and there are few of them.
-    Index(
-        "episodes_open",
-        "started_at",
-        sqlite_where=text("reward IS NULL"),
-        postgresql_where=text("reward IS NULL"),
-    ),
 )
 
 aliases = Table(
@@ -148,19 +120,6 @@ exposures = Table(
     Column("expected", Double),
     # The restore count of the memory when the credit was first given; NULL while it never was.
     Column("epoch", Integer),
-    # What a memory was credited with, in whatever order: its history, and the replay of its change detector.
-    Index(
-        "exposures_credited",
-        "seq",
-        sqlite_where=text("size > 0"),
-        postgresql_where=text("size > 0"),
-    ),
-    Index(
-        "exposures_drawn",
-        "seq",
-        sqlite_where=text("propensity < 1"),
-        postgresql_where=text("propensity < 1"),
-    ),
     sqlite_with_rowid=False,
 )
 
@@ -254,6 +213,19 @@ changes = Table(
 )
 
 
+# Plain SQL, which both databases understand: SQLAlchemy would import all of its drivers of Postgres for the condition.
+_PARTIAL = (
+    "CREATE UNIQUE INDEX memories_live ON memories (namespace, id) WHERE retired_at IS NULL",
+    "CREATE INDEX evidence_trials ON evidence (seq) WHERE hold_out IS NOT NULL OR status = 'pinned'",
+    # Few memories are held back, and a search elsewhere has to know how many.
+    "CREATE INDEX evidence_held ON evidence (seq) WHERE status <> 'active' AND status <> 'pinned'",
+    # Only the open ones are ever listed, and there are few of them.
+    "CREATE INDEX episodes_open ON episodes (started_at) WHERE reward IS NULL",
+    # What a memory was credited with, in whatever order: its history, and the replay of its change detector.
+    "CREATE INDEX exposures_credited ON exposures (seq) WHERE size > 0",
+    "CREATE INDEX exposures_drawn ON exposures (seq) WHERE propensity < 1",
+)
+
 # A transaction with a lower revision may be committed later, so a reader who goes by revisions would miss it. He goes by
 # the transactions that were over when he last looked; SQLite, which has one writer at a time, needs no such thing.
 _XACT = (
@@ -267,9 +239,8 @@ _XACT = (
 
 def _initial(connection: Connection) -> None:
     metadata.create_all(connection, checkfirst=False)
-    if connection.dialect.name == "postgresql":
-        for statement in _XACT:
-            connection.exec_driver_sql(statement)
+    for statement in (*_PARTIAL, *(_XACT if connection.dialect.name == "postgresql" else ())):
+        connection.exec_driver_sql(statement)
 
 
 MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_initial,)
