@@ -49,20 +49,30 @@ class BareEpisodes:
 
     def record(self, run_id: str, seqs: Sequence[int]) -> None:
         """The outcome, the credits, the counters, the head of the episode and the note for other processes."""
+        self.begin()
+        self._record(run_id, seqs)
+        self._cursor.execute("COMMIT")
+
+    def record_many(self, episodes: Sequence[tuple[str, Sequence[int]]]) -> None:
+        """`record` for many in one transaction."""
+        self.begin()
+        for run_id, seqs in episodes:
+            self._record(run_id, seqs)
+        self._cursor.execute("COMMIT")
+
+    def _record(self, run_id: str, seqs: Sequence[int]) -> None:
         run, many = self._cursor.execute, self._cursor.executemany
         now = time.time()
         weight = UNIT // len(seqs)
         squared = squared_weight(weight)
         surprise = UNIT // 2
-        run("BEGIN IMMEDIATE")
         eid = run("SELECT eid FROM episodes WHERE id = ?", (run_id,)).fetchone()[0]
         run(_OUTCOME, (eid, "user", "", 1.0, None, now))
         many(_CREDIT, [(weight, weight, UNIT, surprise, 0.5, 0, eid, seq) for seq in seqs])
         many(_ADD, [(weight, 0, UNIT, squared, 1, surprise, seq) for seq in sorted(seqs)])
-        run(_RATE, ("[]", "", eid % 8, 1, UNIT))
+        run(_RATE, ("[]", "", eid % 8, 1, UNIT, 1.0, 1.0, 0.9, 0.9))
         run("UPDATE episodes SET reward = ?, settled_at = ? WHERE eid = ?", (1.0, now, eid))
         run("INSERT INTO changes (kind, low, high) VALUES ('episode', ?, ?)", (eid, eid))
-        run("COMMIT")
 
     def texts(self, seqs: Sequence[int]) -> list[tuple[int, str, str, str]]:
         """Number, id, text and metadata of some memories."""
@@ -92,7 +102,10 @@ _ADD = (
     "squared = squared + ?, retrievals = retrievals + ?, surprise = surprise + ? WHERE seq = ?"
 )
 _RATE = (
-    "INSERT INTO rates (namespace, context, shard, episodes, reward) VALUES (?, ?, ?, ?, ?) "
+    "INSERT INTO rates (namespace, context, shard, episodes, reward, recent, recent_reward) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?) "
     "ON CONFLICT (namespace, context, shard) DO UPDATE SET "
-    "episodes = rates.episodes + excluded.episodes, reward = rates.reward + excluded.reward"
+    "episodes = rates.episodes + excluded.episodes, reward = rates.reward + excluded.reward, "
+    "recent = rates.recent * ? + excluded.recent, "
+    "recent_reward = rates.recent_reward * ? + excluded.recent_reward"
 )

@@ -32,6 +32,7 @@ from langchain_memoryworth.records import EpisodeKey
 
 Durability = Literal["normal", "full"]
 _MEMORIES = 1_000
+_BATCH = 100
 _MODES: tuple[Durability, ...] = ("normal", "full")
 
 
@@ -41,7 +42,26 @@ def run(*, quick: bool) -> list[Row]:
         vectors = unit_vectors(50 if quick else _MEMORIES)
         filled(place / "filled.db", vectors).close()
         rounds = {"normal": 2, "full": 2} if quick else {"normal": 400, "full": 140}
-        return [row for mode in _MODES for row in _rows(place, vectors, mode, rounds[mode])]
+        rows = [row for mode in _MODES for row in _rows(place, vectors, mode, rounds[mode])]
+        batch, some = (3, 1) if quick else (_BATCH, 20)
+        return [*rows, *(_batches(place, len(vectors), mode, batch, some) for mode in _MODES)]
+
+
+def _batches(place: Path, count: int, mode: Durability, size: int, rounds: int) -> Row:
+    stores = [opened(_copy(place, f"{mode}-batch-{i}"), mode) for i in range(COPIES)]
+    bare = [BareEpisodes(_copy(place, f"{mode}-bare-batch-{i}"), mode) for i in range(COPIES)]
+    shown = _shown(count)
+    sides = [[_many(s, shown, size) for s in stores], [_many_by_hand(b, shown, size) for b in bare]]
+    taken = all_in_turn(sides, rounds=rounds, warmup=1)
+    for opened_ in (*stores, *bare):
+        opened_.close()
+    return ratio_row(
+        f"{size} outcomes by `record_outcomes`",
+        "`sqlite3` by hand, in one transaction",
+        Pairs(*taken),
+        mode=mode.upper(),
+        target=1.25,  # 0.8 times as many a second
+    )
 
 
 def _rows(place: Path, vectors: Floats, mode: Durability, rounds: int) -> list[Row]:
@@ -138,6 +158,33 @@ def _outcome_by_hand(bare: BareEpisodes, shown: list[list[int]]) -> Side:
         bare.expose(run_id, seqs)
 
     return Side(lambda _: bare.record(run_id, seqs), before)
+
+
+def _many(store: MemoryWorthStore, shown: list[list[int]], size: int) -> Side:
+    documents = [[Document(id=str(r), page_content=text_of(r)) for r in rows] for rows in shown]
+    run_ids: list[str] = []
+
+    def before(i: int) -> None:
+        run_ids[:] = [str(uuid4()) for _ in range(size)]
+        for j, run_id in enumerate(run_ids):
+            key = EpisodeKey(run_id)
+            store.governor.expose_documents(key, documents[(i + j) % len(documents)])
+
+    return Side(lambda _: store.record_outcomes([(run_id, True) for run_id in run_ids]), before)
+
+
+def _many_by_hand(bare: BareEpisodes, shown: list[list[int]], size: int) -> Side:
+    episodes: list[tuple[str, list[int]]] = []
+
+    def before(i: int) -> None:
+        episodes[:] = [
+            (str(uuid4()), [r + 1 for r in shown[(i + j) % len(shown)]]) for j in range(size)
+        ]
+        for run_id, seqs in episodes:
+            bare.begin()
+            bare.expose(run_id, seqs)
+
+    return Side(lambda _: bare.record_many(episodes), before)
 
 
 def _whole(store: MemoryWorthStore) -> Callable[[int], object]:

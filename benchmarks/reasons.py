@@ -32,6 +32,10 @@ REASONS: Mapping[tuple[str, str], str] = {
         "to be expected without it, base rates, and whether its status follows. It is a fixed time, so with "
         "FULL the disk hides it"
     ),
+    ("outcome", "outcomes by"): (
+        "as for one outcome: what Python works out for each exposure is the same in a batch, where hardly any "
+        "of the disk's time is left to hide it"
+    ),
     ("stores", ""): ("the smaller the store, the more a committed episode weighs against a scan"),
     ("opening", ""): (
         "besides the vectors it reads the counters, times and statuses of each memory, which SQLite hands "

@@ -46,7 +46,8 @@ SUBJECTS = (
         "outcome",
         "An episode and its outcome",
         "8 exposures in one transaction and their outcome in another, against `sqlite3` code that writes the same rows "
-        "in the same transactions to a file of the same schema (`benchmarks/bare_sqlite.py`). 1,000 memories.",
+        "in the same transactions to a file of the same schema (`benchmarks/bare_sqlite.py`), and is told the credit. Our "
+        "statements alone are those that ours sends, run again on a copy of its file. 1,000 memories.",
     ),
     Subject(
         "stores",

@@ -246,10 +246,11 @@ class Ledger:
             declined = self._declined(session, all_, policy)
             recent, older = summed([d for s in all_ for d in s.deltas])
             standing.add(session, recent, policy, now, declined=declined)
-            # Credit that was given before a restore, on top of the counters as they are by now.
-            stand = standing.read(session, [d.standing.seq for d in older])
-            older = [d._replace(standing=stand[d.standing.seq]) for d in older]
-            standing.add(session, older, policy, now)
+            if older:
+                # Credit that was given before a restore, on top of the counters as they are by now.
+                stand = standing.read(session, [d.standing.seq for d in older])
+                older = [d._replace(standing=stand[d.standing.seq]) for d in older]
+                standing.add(session, older, policy, now)
             standing.add_to_strata(session, [row for s in all_ for row in s.strata])
             surroundings.rates.save(session)
         standing.changed_many(session, eids, "episode")

@@ -90,7 +90,8 @@ class Rates:
         return _shrunk(own.recent, own.recent_reward, parent) if place.context else parent
 
     def _both(self, place: Place) -> tuple[Rate, Rate]:
-        return self._sum(Place(place.namespace, "")), self._sum(place)
+        whole = self._sum(Place(place.namespace, ""))
+        return whole, self._sum(place) if place.context else whole
 
     def _sum(self, place: Place) -> Rate:
         columns = zip(*self._rows.get(place, {}).values(), strict=True)

@@ -23,6 +23,7 @@ EXPECTED = {
         "our statements alone",
         "the outcome alone",
         "search, documents",
+        "outcomes by `record_outcomes`",
         "NORMAL",
         "FULL",
     ],
