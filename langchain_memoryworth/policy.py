@@ -289,9 +289,14 @@ class Policy(BaseModel):
             ['low', 'mixed', 'uncertain']
         """
         if self.confidence is not None:
-            pairs = zip(np.ravel(ratio).tolist(), np.ravel(volume).tolist(), strict=True)
-            judged = [self._by_bounds(w, n).value for w, n in pairs]
-            return np.array(judged, dtype=np.str_).reshape(np.shape(ratio))
+            return credible.verdicts(
+                credible.Posterior(ratio, volume),
+                volume,
+                theta_low=self.theta_low,
+                theta_high=self.theta_high,
+                confidence=self.confidence,
+                v_min=self.v_min,
+            )
         return np.select(
             [
                 volume < self.v_min,
@@ -341,19 +346,30 @@ class Policy(BaseModel):
         if status not in AUTOMATIC:
             return status
         harmless = not declined and (self.harm is None or evidence.surprise >= 0)
-        if status is Status.ACTIVE and harmless and evidence.worth >= self.theta_low:
-            return status  # the usual case, and the cheapest to see; for bounds see `credible.is_below`
+        # Where it is above 1/2, the flat prior may be what keeps a posterior below it, see `credible.is_below`.
+        by_ratio = self.confidence is None or self.theta_low <= 0.5
+        if status is Status.ACTIVE and harmless and by_ratio and evidence.worth >= self.theta_low:
+            return status  # the usual case, and the cheapest to see
         if status is Status.QUARANTINED:
             released = self.quarantine is None or sources >= self.quarantine.sources
             return Status.ACTIVE if released and self.enough(evidence) else status
         if not self.suppress:
             return Status.ACTIVE
         if status is Status.ACTIVE:
-            low = self.verdict(evidence) is Verdict.LOW
+            low = self._is_low(evidence)
             bad = low or declined or self._harms(evidence, 0.0)
             return Status.SUPPRESSED if bad else status
         stays = declined or self._stays_low(evidence) or self._harms(evidence, self.hysteresis)
         return status if stays else Status.ACTIVE
+
+    def _is_low(self, evidence: Evidence) -> bool:
+        """Whether `verdict` says LOW, without finding out what else it would say."""
+        if self.confidence is None:
+            return self.verdict(evidence) is Verdict.LOW
+        if evidence.effective_size < self.v_min:
+            return False
+        a, b = credible.parameters(evidence.worth, evidence.effective_size)
+        return credible.is_below(self._low(evidence), a, b, self.confidence)
 
     def reason(self, evidence: Evidence) -> str:
         """The numbers that a status was judged by, in words."""

@@ -270,3 +270,14 @@ def test_the_ranking_by_effect_is_exact(
     hits = store.governor.recall_by_vector(query, 10, track=False)
     assert [h.id for h in hits] == best
     assert [h.score for h in hits] == pytest.approx([expected[m] for m in best], abs=1e-5)
+
+
+@pytest.mark.parametrize("theta", [0.4, 0.5, 0.7, 0.9])
+def test_the_status_is_that_of_the_verdict(theta: float) -> None:
+    """The short cut for the usual case never skips a LOW."""
+    policy = Policy(confidence=0.8, v_min=0, theta_low=theta, theta_high=0.95)
+    for good in range(12):
+        for bad in range(12):
+            low = policy.verdict(counts(good, bad)) is Verdict.LOW
+            expected = Status.SUPPRESSED if low else Status.ACTIVE
+            assert policy.next_status(Status.ACTIVE, counts(good, bad)) is expected
