@@ -198,8 +198,9 @@ def _diversity(results: Results) -> str:
         "2 SE of worth at",
         *(f"{s:.0%} apart" for s in shares),
     )
-    return f"## How much diversity a pair needs\n\n{_DIVERSITY}\n\n" + _table(
-        header, [(*key, *cells) for key, cells in rows.items()]
+    return (
+        f"## How much diversity a pair needs\n\n{_DIVERSITY.format(seeds=_seeds(results))}\n\n"
+        + _table(header, [(*key, *cells) for key, cells in rows.items()])
     )
 
 
@@ -251,8 +252,8 @@ _BARS = """\
 Rank correlation with the true utilities after 10,000 episodes, mean and standard deviation over {seeds} seeds. `topics`: each
 episode shows 8 of the 20 memories of one topic. In Experiment 1 worth is at the information limit, which ridge shows: the
 best linear reading of the whole log is no better. In Experiment 2 at the paper's own slope (.15) even ridge stays near the
-limit of about .2. Learnt contexts fail where nothing known at retrieval tells hard tasks from easy ones: overlapping topics,
-or the same retrievals for both."""
+limit of about .2. Learnt contexts fail where nothing known at retrieval tells hard tasks from easy ones though they retrieve
+other memories (overlapping topics); where both retrieve the same, one context is found and none is needed."""
 
 _LIFTS = """\
 Hold-outs with replacement in the world of Experiment 4, where the pair is never apart otherwise; the limits of the lifts are
@@ -264,7 +265,7 @@ the true utilities. Labels that are wrong in one of seven episodes undo worth wi
 worth and exposure gets it back. At 2% or less it is refused."""
 
 _DIVERSITY = """\
-Experiment 4: share of the seeds in which an estimator puts the anchor above its companion, which is `gap` below the mean of
+Experiment 4: share of {seeds} seeds in which an estimator puts the anchor above its companion, which is `gap` below the mean of
 the pool, by the share of the episodes that show them apart; and the share at which the worths differ by two standard errors,
 `f (1 - f) = (k / gap)^2 / T`. The paper's 30% belongs to its own gap, episodes and eye."""
 
