@@ -128,7 +128,7 @@ def _settings() -> str:
             ),
             (
                 "half-life",
-                f"{s.half_life or 'none'}",
+                f"{s.half_life:g}" if s.half_life else "none",
                 "outcomes of a memory after which its evidence counts half",
             ),
             ("probation", f"{s.probation:g}", "share of episodes that show a hidden memory"),
@@ -242,7 +242,8 @@ would add; mean and standard error over the seeds. Below 0 a rule does harm."""
 _HIDDEN = """\
 Share of the good memories (those that would add something) / of the harmful ones that a rule keeps from being served, over
 the whole run. Where the ranking already keeps a harmful memory out of the top k, nothing more is learnt about it, and it
-is not hidden."""
+is not hidden. Where topics differ in difficulty and ours is given no contexts, it hides good memories of the hard ones: give
+contexts, or let them be learnt."""
 
 _LOSSES = """\
 Every rule that closed more of the regret in the same seeds, with the standard error of the difference; variants of ours
