@@ -110,7 +110,7 @@ class Job:
             "memento": lambda: {n: s._asdict() for n, s in memento.scores(Path(self.folder))},
             "cost": cost.measure,
             "calibration": lambda: calibration.correlations(
-                self.seeds, min(10_000, 100 * self.episodes)
+                self.seeds, min(10_000, 30 * self.episodes)
             ),
         }[self.kind]()
 
