@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from types import MethodType
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackManager
@@ -20,6 +21,38 @@ from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.governor import governor_of
 from langchain_memoryworth.judges import OutcomeFunction
 from langchain_memoryworth.recorder import Recorder
+
+_Event = TypeVar("_Event", bound=Callable[..., None])
+
+
+class _Patient:
+    """A method that is a coroutine while there is more to write down than may wait, and a plain one otherwise.
+
+    LangChain fetches the method of an event once and awaits it if it is a coroutine function: the one place where a run
+    on an event loop can be made to wait for the database without stopping the loop.
+    """
+
+    def __init__(self, event: Callable[..., None]) -> None:
+        self._event = event
+        self.__doc__ = event.__doc__
+
+    def __get__(self, handler: MemoryWorthCallbackHandler | None, owner: type) -> Any:
+        if handler is None:
+            return self._event
+        method = MethodType(self._event, handler)
+        outbox = handler._recorder.governor.outbox  # noqa: SLF001  # a part of its class
+        if not outbox.full:
+            return method
+
+        async def later(*args: Any, **kwargs: Any) -> None:
+            await outbox.room()
+            method(*args, **kwargs)
+
+        return later
+
+
+def _patient(event: _Event) -> _Event:
+    return cast("_Event", _Patient(event))
 
 
 class MemoryWorthCallbackHandler(GraphCallbackHandler):
@@ -96,6 +129,7 @@ class MemoryWorthCallbackHandler(GraphCallbackHandler):
 
     # -- runs begin -------------------------------------------------------------------------------------------
 
+    @_patient
     def on_chain_start(
         self,
         serialized: dict[str, Any] | None,
@@ -118,6 +152,7 @@ class MemoryWorthCallbackHandler(GraphCallbackHandler):
             streamed="defers_inputs" in kwargs,
         )
 
+    @_patient
     def on_tool_start(
         self,
         serialized: dict[str, Any] | None,
@@ -135,6 +170,7 @@ class MemoryWorthCallbackHandler(GraphCallbackHandler):
             run_id, parent_run_id, inputs or input_str, tags, metadata, kwargs.get("name")
         )
 
+    @_patient
     def on_retriever_start(
         self,
         serialized: dict[str, Any] | None,
@@ -153,6 +189,7 @@ class MemoryWorthCallbackHandler(GraphCallbackHandler):
 
     # -- documents --------------------------------------------------------------------------------------------
 
+    @_patient
     def on_retriever_end(
         self,
         documents: Sequence[Document],
@@ -175,6 +212,7 @@ class MemoryWorthCallbackHandler(GraphCallbackHandler):
         """A retriever failed; what its inner retrievers gave went nowhere."""
         self._recorder.retrieved(run_id, ())
 
+    @_patient
     def on_custom_event(
         self,
         name: str,
@@ -200,6 +238,7 @@ class MemoryWorthCallbackHandler(GraphCallbackHandler):
 
     # -- runs end ---------------------------------------------------------------------------------------------
 
+    @_patient
     def on_chain_end(
         self,
         outputs: Any,
@@ -211,6 +250,7 @@ class MemoryWorthCallbackHandler(GraphCallbackHandler):
         """A chain or graph ended; the root's end asks for the outcome."""
         self._recorder.ended(run_id, outputs, None, kwargs.get("inputs"))
 
+    @_patient
     def on_chain_error(
         self,
         error: BaseException,
@@ -222,6 +262,7 @@ class MemoryWorthCallbackHandler(GraphCallbackHandler):
         """A chain or graph raised; whether that is a failure is for the outcome function to say."""
         self._recorder.ended(run_id, None, error, kwargs.get("inputs"))
 
+    @_patient
     def on_tool_end(
         self,
         output: Any,
@@ -233,6 +274,7 @@ class MemoryWorthCallbackHandler(GraphCallbackHandler):
         """A tool ended."""
         self._recorder.ended(run_id, output, None)
 
+    @_patient
     def on_tool_error(
         self,
         error: BaseException,

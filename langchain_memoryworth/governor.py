@@ -668,6 +668,7 @@ class Governor:
             reused=self.runs.reused,
             abandoned=self.runs.abandoned,
             loud=self._steward.loud(),
+            waited=self.outbox.waited,
             failures=self.losses.failures,
             last_failure=self.losses.last,
         )
