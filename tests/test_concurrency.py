@@ -37,6 +37,7 @@ from tests.fakes import (
     query,
     unit,
 )
+from tests.tally import tally
 
 StoreMaker = Callable[..., MemoryWorthStore]
 HERE = Path(__file__).resolve().parent
@@ -348,7 +349,7 @@ def test_processes_that_write_at_once_stay_exact(make_store: StoreMaker, shared_
         writer.kill()
         h.rest(writer)
     for h in heard:
-        check(store, h)
+        assert check(store, h) == (0, 0)
     ledger_is_whole(store)
 
 
@@ -403,17 +404,19 @@ class Heard:
         return data
 
 
-def check(store: MemoryWorthStore, heard: Heard) -> None:
-    """Everything acknowledged is there exactly once, and at most one call more, the one that was cut off."""
+def check(store: MemoryWorthStore, heard: Heard) -> tuple[int, int]:
+    """Everything acknowledged is there exactly once, and at most one call more, the one that was cut off.
+
+    Returns:
+        How many runs are lost, and how many are there twice.
+    """
     rewards = dict(query(store, "SELECT id, reward FROM episodes"))
-    assert heard.shown <= rewards.keys()
-    differing = {run for run, reward in heard.settled.items() if rewards[run] != reward}
+    gone = heard.shown - rewards.keys()
+    differing = {r for r, reward in heard.settled.items() if rewards.get(r, -1) != reward} - gone
     # The call in flight may have corrected or withdrawn one of them without having said so.
-    assert len(differing) <= 1
-    for run in differing:
-        assert rewards[run] in (0.5, None)
+    excused = len(differing) == 1 and all(rewards[run] in (0.5, None) for run in differing)
     doubled = query(store, "SELECT id FROM episodes GROUP BY id HAVING COUNT(*) > 1")
-    assert doubled == []
+    return len(gone) + (0 if excused else len(differing)), len(doubled)
 
 
 def settled_down(store: MemoryWorthStore) -> None:
@@ -426,15 +429,15 @@ def settled_down(store: MemoryWorthStore) -> None:
         time.sleep(0.001)  # until then it may still be committing what it had been told
 
 
-def kill_and_check(url: str, count: int) -> int:
+def kill_and_check(url: str, count: int) -> tuple[int, int, int]:
     """Kill a writing process `count` times at moments of a fixed list, and look at the file after each.
 
     Returns:
-        How many outcomes were acknowledged in all.
+        How many outcomes were acknowledged in all, how many of them are lost, and how many there twice.
     """
     draw = random.Random(20_260_101)
     delays = [draw.uniform(0.0, 0.4) for _ in range(count)]
-    acknowledged = 0
+    acknowledged, lost, twice = 0, 0, 0
     with MemoryWorthStore(url, HashedWords(dimension=8)) as store:
         store.add_texts([f"word{i}" for i in range(30)], ids=[f"m{i}" for i in range(30)])
     # Importing takes a writer longer than its work here, so the next one starts up meanwhile.
@@ -455,20 +458,21 @@ def kill_and_check(url: str, count: int) -> int:
         acknowledged += len(heard.settled)
         with MemoryWorthStore(url, HashedWords(dimension=8)) as store:
             settled_down(store)
-            check(store, heard)
+            gone, doubled = check(store, heard)
+            lost, twice = lost + gone, twice + doubled
             ledger_is_whole(store)
             vector = unit(HashedWords(dimension=8).embed_query("word1"))
             scores, _ = brute(store, vector, store.policy.rank)
             found = store.governor.recall_by_vector(vector, 10, track=False)
             assert_is_top([h.id for h in found], scores, 10)
-    return acknowledged
+    return acknowledged, lost, twice
 
 
 @pytest.mark.timeout(60 + 12 * KILLS)
 def test_kill_9_loses_nothing_that_was_acknowledged(shared_url: str) -> None:
-    acknowledged = kill_and_check(shared_url, KILLS)
+    acknowledged, lost, twice = kill_and_check(shared_url, KILLS)
     assert acknowledged >= KILLS
-    print(f"{KILLS} kills, {acknowledged} acknowledged outcomes")
+    tally(shared_url, faults=KILLS, acknowledged=acknowledged, lost=lost, twice=twice)
 
 
 def test_a_kill_during_the_first_seconds_leaves_a_store_or_nothing(shared_url: str) -> None:
@@ -488,6 +492,8 @@ def test_a_kill_during_the_first_seconds_leaves_a_store_or_nothing(shared_url: s
         with MemoryWorthStore(url, HashedWords()) as store:
             assert store.add_texts(["text"], ids=["m"]) == ["m"]
             assert len(store.similarity_search("text")) == 1
+            found = store.health().memories
+            tally(shared_url, faults=1, acknowledged=1, lost=1 - found, twice=0)
 
 
 CREATOR = """
@@ -532,7 +538,8 @@ def test_many_processes_open_one_fresh_database_at_once(shared_url: str) -> None
             p.communicate()
     assert ended == [(b"", b"", 0)] * 3
     with MemoryWorthStore(url, HashedWords()) as store:
-        assert store.health().memories == 1
+        found = store.health().memories
+    tally(url, faults=3, acknowledged=1, lost=int(found < 1), twice=int(found > 1))
 
 
 def test_an_open_reader_does_not_see_half_a_write(make_store: StoreMaker, shared_url: str) -> None:

@@ -1,0 +1,134 @@
+"""Writes docs/reliability.md: what was killed or broken how often, and what was lost.
+
+`python -m tests.reliability --kills 100 --outcomes 2000` runs the tests that count it, and makes the page of their counters. It
+writes no page if one of them fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.tally import Tally, read
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "reliability.md"
+CASES = {
+    "test_concurrency.test_kill_9_loses_nothing_that_was_acknowledged": "`kill -9` of a writer at a random moment",
+    "test_concurrency.test_a_kill_during_the_first_seconds_leaves_a_store_or_nothing": (
+        "`kill -9` while the tables are made"
+    ),
+    "test_postgres.test_a_restart_in_the_middle_of_writers_loses_nothing_and_doubles_nothing": (
+        "restart of the server under three writers"
+    ),
+    "test_postgres.test_a_commit_that_was_not_answered_is_written_once": (
+        "connection lost while a commit is answered"
+    ),
+    "test_robustness.test_outcomes_until_the_disk_is_full_are_all_or_nothing": "disk full",
+    "test_workers.test_a_clock_that_goes_backwards": "clock set back by 400 days",
+    "test_concurrency.test_many_processes_open_one_fresh_database_at_once": (
+        "migrations at once, in processes"
+    ),
+    "test_postgres.test_two_migrations_at_once_are_one": "migrations at once, in threads",
+    "test_postgres.test_a_reader_during_a_migration_sees_all_of_it_or_nothing": (
+        "reader in the middle of a migration"
+    ),
+    "test_workers.test_a_fork_shares_nothing": "fork with the store open, both go on writing",
+    "test_workers.test_four_processes_with_duplicates_and_corrections": (
+        "four processes at once, with duplicates, corrections and withdrawals"
+    ),
+}
+"""The tests that count, and what they do; a fault is one kill, one restart, one refused write, one process."""
+
+_HEAD = "| fault | database | how often | acknowledged | lost | twice | test |\n|---|---|---|---|---|---|---|"
+
+
+def nodes() -> list[str]:
+    """The cases as pytest names them."""
+    return [f"tests/{file}.py::{test}" for file, test in (case.split(".") for case in CASES)]
+
+
+def rows(tallies: Iterable[Tally]) -> list[str]:
+    """The table's lines: each test on each database, its runs added up."""
+    totals: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * 4)
+    for t in tallies:
+        for i, value in enumerate((t.faults, t.acknowledged, t.lost, t.twice)):
+            totals[t.test, t.engine][i] += value
+    lines = []
+    for case, what in CASES.items():
+        file, test = case.split(".")
+        for engine in ("sqlite", "postgresql"):
+            if (test, engine) in totals:
+                counts = " | ".join(f"{n:,}" for n in totals[test, engine])
+                lines.append(f"| {what} | {engine} | {counts} | `tests/{file}.py::{test}` |")
+    return lines
+
+
+def page(tallies: Sequence[Tally], command: str, seconds: float) -> str:
+    """The whole page."""
+    missing = [case for case in CASES if case.split(".")[1] not in {t.test for t in tallies}]
+    if missing:
+        raise SystemExit(f"nothing was counted by {', '.join(missing)}")
+    when = datetime.now(UTC).date()
+    return "\n".join(
+        [
+            "# Reliability",
+            "",
+            (
+                f"Written by `{command}` on {when}, in {seconds / 60:.0f} minutes: Python {platform.python_version()}, "
+                f"SQLAlchemy {version('sqlalchemy')}, psycopg {version('psycopg')}, {os.cpu_count()} cores, "
+                f"{platform.system()}."
+            ),
+            "Every number is a counter of that run. The same tests run with smaller numbers in `make test`, and with 500 kills",
+            "and 20,000 outcomes in `make soak`.",
+            "",
+            _HEAD,
+            *rows(tallies),
+            "",
+            "*Acknowledged* is what a caller was told of as done before the fault, or beside it. *Lost* is what of that was not in the",
+            "database afterwards, *twice* what was there more than once. After each fault these tests also compare every counter with",
+            "the fold of the ledger, to the last bit, and on SQLite ask the file itself (`PRAGMA integrity_check`).",
+            "",
+            "A kill is that of the process: what it costs is nothing with either setting of `durability`. A power failure is not tested",
+            'here; SQLite and Postgres promise to survive it with `durability="full"`.',
+            "",
+        ]
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.reliability", description=__doc__)
+    parser.add_argument("--kills", type=int, default=100, help="of a writer, on each database")
+    parser.add_argument("--outcomes", type=int, default=2_000, help="of each of four processes")
+    parser.add_argument("--out", type=Path, default=PAGE)
+    given = parser.parse_args(arguments)
+    command = f"python -m tests.reliability --kills {given.kills} --outcomes {given.outcomes}"
+    with TemporaryDirectory(prefix="memoryworth-") as folder:
+        file = Path(folder) / "tally.jsonl"
+        environment = {
+            **os.environ,
+            "MEMORYWORTH_TALLY": str(file),
+            "MEMORYWORTH_KILLS": str(given.kills),
+            "MEMORYWORTH_OUTCOMES": str(given.outcomes),
+        }
+        begin = datetime.now(UTC)
+        tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", *nodes()]
+        if subprocess.run(tests, cwd=ROOT, env=environment).returncode:
+            raise SystemExit("a test failed; no page was written")
+        seconds = (datetime.now(UTC) - begin).total_seconds()
+        given.out.write_text(page(read(file), command, seconds), encoding="utf-8")
+    sys.stdout.write(f"{given.out} written\n")
+
+
+if __name__ == "__main__":
+    main()
