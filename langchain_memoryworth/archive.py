@@ -7,9 +7,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from langchain_memoryworth import rates, standing
+from langchain_memoryworth import openings, rates, standing
 from langchain_memoryworth.database import Database, Session, Statement
 from langchain_memoryworth.erasure import tombstone
+from langchain_memoryworth.errors import ImportFileError
 from langchain_memoryworth.evidence import Evidence
 from langchain_memoryworth.memories import Copy
 from langchain_memoryworth.packing import pack
@@ -18,7 +19,9 @@ from langchain_memoryworth.parcel import (
     EpisodeLine,
     ExposureLine,
     MemoryLine,
+    OpeningLine,
     Parcel,
+    RateLine,
     sums,
 )
 from langchain_memoryworth.policy import Policy
@@ -33,6 +36,9 @@ class _Plan(NamedTuple):
         number: From the numbers of the file to those of the database.
         known: Numbers of the file whose memories are there already.
         namespaces: Of the memories, by number of the file; empty of an erased one.
+        openings: Balances of runs that are not known here.
+        base_rates: Likewise, by place.
+        closed: Hashes of the ids of those runs.
     """
 
     number: Mapping[int, int]
@@ -40,6 +46,9 @@ class _Plan(NamedTuple):
     memories: Sequence[MemoryLine]
     episodes: Sequence[EpisodeLine]
     namespaces: Mapping[int, str]
+    openings: Sequence[OpeningLine]
+    base_rates: Sequence[RateLine]
+    closed: Sequence[int]
 
     def place(self, exposure: ExposureLine) -> rates.Place:
         """Whose base rate an exposure counts for."""
@@ -76,6 +85,9 @@ class Archive:
 
         Memories of the same namespace, id and text, and episodes of the same id, are there already. Evidence is the sum of
         the new episodes. New memories keep their status, for known ones the policy judges.
+
+        Raises:
+            ImportFileError: If only some of the runs that were rolled up there are known here: their sums cannot be parted.
         """
         plan = _plan(session, parcel)
         actions = [a for a in parcel.actions if a.memory in plan.fresh]
@@ -100,7 +112,7 @@ class Archive:
         progress: Progress,
     ) -> None:
         known = standing.read(session, [plan.number[n] for n in plan.known])
-        totals = sums(plan.episodes)
+        totals = sums(plan.episodes, plan.openings)
         bases = _baselines(plan)
         for memory in plan.memories:
             self._write_memory(session, memory, plan.number[memory.number])
@@ -122,6 +134,7 @@ class Archive:
                     if x.size and x.context
                 ],
             )
+        self._write_openings(session, plan, known, base_rates)
         base_rates.save(session)
         deltas = [
             standing.Delta(known[seq], totals[n], known[seq].epoch)
@@ -136,6 +149,24 @@ class Archive:
             row = _action_row(action, plan, numbers)
             numbers[action.number] = session.number(_ADD_ACTION, **row)
         standing.changed_many(session, sorted({*plan.number.values()}))
+
+    def _write_openings(
+        self,
+        session: Session,
+        plan: _Plan,
+        known: Mapping[int, standing.Standing],
+        base_rates: rates.Rates,
+    ) -> None:
+        for o in plan.openings:
+            seq, evidence = plan.number[o.memory], o.evidence.evidence()
+            epoch = known[seq].epoch if seq in known else o.epoch
+            openings.add(session, {openings.Opening(seq, o.context, o.source, epoch): evidence})
+            if o.context:
+                standing.add_to_strata(session, [(seq, o.context, evidence)])
+        for rate in plan.base_rates:
+            place = rates.Place(namespace_key(rate.namespace), rate.context)
+            base_rates.open_with(place, rates.Rate(rate.episodes, rate.reward))
+        openings.close(session, plan.closed)
 
     def _write_memory(self, session: Session, m: MemoryLine, seq: int) -> None:
         gone = m.namespace is None
@@ -201,8 +232,11 @@ def _plan(session: Session, parcel: Parcel) -> _Plan:
     there = {
         i for (i,) in standing.select_in(session, _EPISODE_IDS, [e.id for e in parcel.episodes])
     }
-    episodes = [e for e in parcel.episodes if e.id not in there]
-    needed = {x.memory for e in episodes for x in e.exposures}
+    gone = openings.closed(session, [openings.key(e.id) for e in parcel.episodes])
+    episodes = [e for e in parcel.episodes if e.id not in there and openings.key(e.id) not in gone]
+    rolled_up = _rolled_up(session, parcel)
+    balances = parcel.openings if rolled_up else ()
+    needed = {x.memory for e in episodes for x in e.exposures} | {o.memory for o in balances}
     number: dict[int, int] = {}
     fresh: list[MemoryLine] = []
     last = session.number(_LAST_MEMORY)
@@ -222,13 +256,36 @@ def _plan(session: Session, parcel: Parcel) -> _Plan:
         m.number: "" if m.namespace is None else namespace_key(m.namespace) for m in parcel.memories
     }
     known_numbers = frozenset(number) - {m.number for m in fresh}
-    return _Plan(number, known_numbers, fresh, episodes, namespaces)
+    base = parcel.rates if rolled_up else ()
+    return _Plan(number, known_numbers, fresh, episodes, namespaces, balances, base, rolled_up)
+
+
+def _rolled_up(session: Session, parcel: Parcel) -> list[int]:
+    """The runs that were rolled up there, if none of them is known here; none if all are."""
+    keys = parcel.rolled_up
+    if not keys:
+        return []
+    here = openings.closed(session, keys)
+    alive = {openings.key(str(id_)) for (id_,) in session.rows(_ALL_EPISODE_IDS)}
+    if not here and alive.isdisjoint(keys):
+        return keys
+    if len(here) == len(set(keys)):
+        return []
+    raise ImportFileError(
+        "",
+        0,
+        "some of the runs that were rolled up there are known here, and would be counted twice; import an "
+        "export from before they were rolled up, or import into an empty store",
+    )
 
 
 def _baselines(plan: _Plan) -> dict[int, Evidence]:
     """What was settled before the last restore, by number of the file."""
     epochs = {m.number: m.epoch for m in plan.memories}
     totals: dict[int, Evidence] = defaultdict(Evidence)
+    for o in plan.openings:
+        if o.epoch < epochs.get(o.memory, 0):
+            totals[o.memory] += o.evidence.evidence()
     for episode in plan.episodes:
         for x in episode.exposures:
             if x.size and x.epoch is not None and x.epoch < epochs.get(x.memory, 0):
@@ -253,6 +310,7 @@ def _action_row(a: ActionLine, plan: _Plan, numbers: Mapping[int, int]) -> dict[
 
 _BY_IDS = "SELECT seq, namespace, id, text FROM memories WHERE namespace <> '' AND id IN :values"
 _EPISODE_IDS = "SELECT id FROM episodes WHERE id IN :values"
+_ALL_EPISODE_IDS = Statement("SELECT id FROM episodes")
 _EPISODE_COLUMNS = ("id", "thread_id", "started_at", "settled_at", "reward")
 _LIVE = Statement(
     "SELECT seq FROM memories WHERE namespace = :namespace AND id = :id AND retired_at IS NULL"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_memoryworth import standing
+from langchain_memoryworth import openings, standing
 from langchain_memoryworth.credit import Credit
 from langchain_memoryworth.database import Database, Session, Statement
 from langchain_memoryworth.errors import UnknownRunError
@@ -21,6 +21,7 @@ from langchain_memoryworth.evidence import UNIT, Evidence
 from langchain_memoryworth.progress import Progress, unwatched, watched
 from langchain_memoryworth.records import Arm, Namespace, WorthPoint, evidence_of, namespace_key
 
+NOTHING = Evidence()
 LOOK_BACK = 50_000
 """Episodes that companions and shares are counted over, the newest: a review is to take seconds, not minutes."""
 
@@ -89,6 +90,11 @@ class Audit:
                 Settlement(seq, id_, at, reward, context, credit.evidence, credit.weight / UNIT)
             )
         return found
+
+    def opening(self, seq: int) -> Evidence:
+        """What was rolled up of one memory."""
+        with self._database.read() as session:
+            return openings.total(openings.of(session, seq))
 
     def seq(self, namespace: Namespace, memory_id: str) -> int | None:
         """Number of the live version of a memory."""
@@ -172,16 +178,18 @@ class Audit:
         """Counters that are not the sum of their credits, and episodes whose shares are not one."""
         with self._database.read() as session:
             stands = {r[0]: standing.standing_of(r) for r in session.rows(_STANDINGS)}
+            opened = openings.every(session)
             credits_ = session.rows(_CREDITS)
             shares = session.rows(_SHARES, unit=UNIT)
         totals = dict.fromkeys(stands, Evidence())
         bases = dict.fromkeys(stands, Evidence())
         problems = []
-        for seq, epoch, *given in watched(credits_, "adding up", progress):
+        given = [(o.seq, o.epoch, e) for o, e in opened.items()]
+        given += [(seq, epoch, Credit(*rest).evidence) for seq, epoch, *rest in credits_]
+        for seq, epoch, evidence in watched(given, "adding up", progress):
             if seq not in stands:
                 problems.append(f"credit for memory number {seq}, which is not there")
                 continue
-            evidence = Credit(*given).evidence
             totals[seq] += evidence
             if epoch < stands[seq].epoch:
                 bases[seq] += evidence
@@ -241,9 +249,11 @@ class Audit:
         ]
 
 
-def worth_points(settlements: Sequence[Settlement]) -> tuple[WorthPoint, ...]:
-    """The worth after each settlement, added up from the first."""
-    total, points = Evidence(), []
+def worth_points(
+    settlements: Sequence[Settlement], opening: Evidence = NOTHING
+) -> tuple[WorthPoint, ...]:
+    """The worth after each settlement, added up from the first, on top of what was rolled up."""
+    total, points = opening, []
     for s in settlements:
         total += s.evidence
         at = datetime.fromtimestamp(s.settled_at, UTC)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from langchain_memoryworth import deciding, looking, moving
+from langchain_memoryworth import deciding, keeping, looking, moving
 from langchain_memoryworth.console import AsJson, bars, say, url_of
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from langchain_memoryworth.vectorstore import MemoryWorthStore
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-for _group in (looking, deciding, moving):
+for _group in (looking, deciding, moving, keeping):
     _group.register(app)
 
 

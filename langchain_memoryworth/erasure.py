@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from langchain_memoryworth import rates, standing, statuses
+from langchain_memoryworth import openings, rates, standing, statuses
 from langchain_memoryworth.database import Database, Session, Statement
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
 from langchain_memoryworth.records import Namespace, Status, namespace_key
@@ -81,8 +81,10 @@ class Erasure:
             session.run(_BURY, {"seq": seq, "id": tombstone(seq), "now": now, "nothing": b""})
             for statement in _SILENCE:
                 session.run(statement, {"seq": seq})
+            openings.silence(session, seq)
             standing.move(session, s, Status.ERASED, "erase", actor, reason, now)
             standing.changed(session, "erase", seq)
+        rates.forget_openings(session)
         return len(found)
 
     def _forget_rates(self, session: Session, seqs: Sequence[int]) -> None:
@@ -156,6 +158,7 @@ _SILENCE = (
     Statement("UPDATE exposures SET context = NULL WHERE seq = :seq"),
     Statement("DELETE FROM strata WHERE seq = :seq"),
     Statement("DELETE FROM regimes WHERE seq = :seq"),
+    Statement("DELETE FROM regime_openings WHERE seq = :seq"),
     # Who decided and why is text of people; what was decided, and on what counts, stays.
     Statement(
         "UPDATE actions SET reason = '', actor = CASE WHEN actor = 'policy' THEN actor ELSE '' END "

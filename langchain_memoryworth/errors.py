@@ -12,6 +12,7 @@ MemoryWorthError
 │   └── NamespaceError                     a namespace that is malformed or cannot be resolved
 ├── MemoryNotFoundError (KeyError)         no memory by that id
 ├── UnknownRunError (KeyError)             no episode or alias by that id
+│   └── RolledUpRunError                   there was one, too long ago
 ├── StateKeyError (KeyError)               a graph's state has no such key
 ├── EmbeddingMismatchError                 the store was filled by another embedding model
 ├── StorageError                           the database refused; what was stored before is intact
@@ -171,6 +172,18 @@ class UnknownRunError(_NotFoundError):
             "that run, or the run had no MemoryWorthCallbackHandler and no store.episode() around it"
         )
         self.run_id = run_id
+
+
+class RolledUpRunError(UnknownRunError):
+    """The run is older than the ledger keeps: its credit is in the opening balances, and can no longer be changed."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(run_id)
+        message = (
+            f"run {run_id!r} was rolled up by `compact`: what it gave stays counted, and cannot be "
+            "corrected any more; keep runs for longer if outcomes come later than that"
+        )
+        self.args = (message,)
 
 
 class StateKeyError(_NotFoundError):

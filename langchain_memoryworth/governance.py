@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from langchain_memoryworth import standing, statuses
+from langchain_memoryworth import openings, standing, statuses
 from langchain_memoryworth.credit import Credit
 from langchain_memoryworth.database import Database, Session, Statement
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
-from langchain_memoryworth.evidence import Evidence
 from langchain_memoryworth.records import Action, Namespace, Status, evidence_of, namespace_key
 
 
@@ -149,7 +148,8 @@ class Governance:
             standing.rebase(session, s.seq)
         elif epoch < s.epoch:
             session.run(_CLAMP, {"seq": s.seq, "epoch": epoch})
-            base = Evidence()
+            openings.clamp(session, s.seq, epoch)
+            base = openings.total(openings.of(session, s.seq), before=epoch)
             for row in session.rows(_CREDITS_BEFORE, seq=s.seq, epoch=epoch):
                 base += Credit(*row).evidence
             standing.set_baseline(session, s.seq, epoch, base)

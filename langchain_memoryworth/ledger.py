@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from langchain_memoryworth import rates, regimes, settlement, standing
+from langchain_memoryworth import openings, rates, regimes, settlement, standing
 from langchain_memoryworth.database import Database, Session, Statement, retried
-from langchain_memoryworth.errors import InvalidInputError, UnknownRunError
+from langchain_memoryworth.errors import InvalidInputError, RolledUpRunError, UnknownRunError
 from langchain_memoryworth.evidence import UNIT
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import (
@@ -209,8 +209,11 @@ class Ledger:
         found |= dict(standing.select_in(session, _EIDS_BY_ALIAS, wanted))  # an alias wins
         for run_id in run_ids:
             if run_id not in found:
-                raise UnknownRunError(str(run_id))
-        standing.select_in(session, _HOLD_ALL, sorted(set(found.values())), hold="FOR UPDATE")
+                raise self._unknown(session, str(run_id))
+        numbers = sorted(set(found.values()))
+        held = standing.select_in(session, _HOLD_ALL, numbers, hold="FOR UPDATE")
+        if len(held) < len(numbers):  # a number that was looked up before
+            raise RolledUpRunError(str(set(numbers) - {eid for (eid,) in held}))
         return [found[run_id] for run_id in run_ids]
 
     # -- settlement -------------------------------------------------------------------------------------------
@@ -344,8 +347,12 @@ class Ledger:
     def _known(self, session: Session, run_id: str, *, hold: bool = False) -> tuple[int, bool]:
         found = self._find(session, run_id, hold=hold)
         if found is None:
-            raise UnknownRunError(run_id)
+            raise self._unknown(session, run_id)
         return found
+
+    def _unknown(self, session: Session, run_id: str) -> UnknownRunError:
+        rolled_up = openings.closed(session, [openings.key(run_id)])
+        return RolledUpRunError(run_id) if rolled_up else UnknownRunError(run_id)
 
     def open_episode(self, session: Session, episode: EpisodeKey, now: float) -> tuple[int, bool]:
         """The number of an episode, which begins if it is not known, and whether it is settled."""

@@ -441,6 +441,10 @@ class Memories:
             cursor = Cursor(found[-1][0])
         return [Change(*r[:4]) for r in found], cursor
 
+    def missed(self, cursor: Cursor, changes: Sequence[Change]) -> bool:
+        """Whether changes after a cursor are not among those that are kept, so that a reader has to load all anew."""
+        return any(c.kind == "pruned" and cursor.after < c.low for c in changes)
+
     def touched(self, changes: Sequence[Change]) -> list[int]:
         """The numbers of the memories that some changes are about, apart from those that only outcomes moved."""
         seqs: set[int] = set()

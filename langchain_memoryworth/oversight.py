@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from langchain_memoryworth.progress import Progress, unwatched
 from langchain_memoryworth.proposals import Proposal
 from langchain_memoryworth.records import (
     Action,
+    Compacted,
     Erased,
     Imported,
     Namespace,
@@ -231,6 +233,29 @@ class Oversight:
         return self.governor.steward.scrub()
 
     ascrub = awaitable(scrub)
+
+    # -- retention --------------------------------------------------------------------------------------------
+
+    def compact(self, before: datetime | timedelta, *, progress: Progress = unwatched) -> Compacted:
+        """Roll runs up that are older, into opening balances by memory, context and source; no counter changes.
+
+        Of these runs nothing is left but their sums, and a hash of each id: an outcome that comes for one of them is
+        refused. So `before` is how long outcomes may be late, or be corrected. Runs in which a trial drew are kept, as
+        the analysis of the trial needs each of them.
+
+        It works in small transactions, so others go on meanwhile, and one that is cut off is simply called again. SQLite gives
+        space back to the disk only with `scrub()`.
+
+        Args:
+            before: An age, or an aware time.
+            progress: Is told how far it is.
+
+        Raises:
+            InvalidInputError: If it is no age and no time in the past.
+        """
+        return self.governor.steward.compact(before, progress)
+
+    acompact = awaitable(compact)
 
     # -- explanation ------------------------------------------------------------------------------------------
 

@@ -5,22 +5,28 @@ from __future__ import annotations
 import base64
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from langchain_memoryworth import openings, rates
 from langchain_memoryworth.database import Session, Statement
 from langchain_memoryworth.evidence import Evidence
 from langchain_memoryworth.parcel import (
     ActionLine,
+    ClosedLine,
     Counters,
     EpisodeLine,
     ExposureLine,
     Header,
     MemoryLine,
+    OpeningLine,
     OutcomeLine,
     Parcel,
+    RateLine,
 )
 from langchain_memoryworth.records import Status, evidence_of
+
+_KEYS_IN_LINE = 100_000
 
 
 def pack(session: Session) -> Parcel:
@@ -35,7 +41,32 @@ def pack(session: Session) -> Parcel:
         [_memory_line(r) for r in session.rows(_MEMORIES)],
         _episode_lines(session),
         [_action_line(r) for r in session.rows(_ACTIONS)],
+        [
+            OpeningLine(
+                memory=o.seq,
+                context=o.context,
+                source=o.source,
+                epoch=o.epoch,
+                evidence=_counters(evidence),
+            )
+            for o, evidence in openings.every(session).items()
+        ],
+        [
+            RateLine(
+                namespace=tuple(json.loads(place.namespace)),
+                context=place.context,
+                episodes=rate.episodes,
+                reward=rate.reward,
+            )
+            for place, rate in rates.openings(session).items()
+        ],
+        [ClosedLine(keys=tuple(keys)) for keys in _in_lines(sorted(openings.all_closed(session)))],
     )
+
+
+def _in_lines(keys: Sequence[int]) -> Iterator[Sequence[int]]:
+    for start in range(0, len(keys), _KEYS_IN_LINE):
+        yield keys[start : start + _KEYS_IN_LINE]
 
 
 def _memory_line(r: Sequence[Any]) -> MemoryLine:

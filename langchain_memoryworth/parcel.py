@@ -96,6 +96,34 @@ class MemoryLine(_Record):
         return np.frombuffer(base64.b64decode(self.vector, validate=True), "<f4")
 
 
+class OpeningLine(_Record):
+    """The credit of one memory in runs that were rolled up, by context, deciding source and restore count."""
+
+    kind: Literal["opening"] = "opening"
+    memory: Number
+    context: str
+    source: str
+    epoch: Count
+    evidence: Counters
+
+
+class RateLine(_Record):
+    """The runs of one namespace and context that were rolled up, and the sum of their rewards in units of 2**-32."""
+
+    kind: Literal["rate"] = "rate"
+    namespace: tuple[str, ...]
+    context: str
+    episodes: Count
+    reward: Count
+
+
+class ClosedLine(_Record):
+    """The ids of some runs that were rolled up, as hashes."""
+
+    kind: Literal["closed"] = "closed"
+    keys: Annotated[tuple[Count, ...], Field(min_length=1, max_length=1_000_000)]
+
+
 class ExposureLine(_Record):
     """One memory in one episode, with the credit that it got."""
 
@@ -163,7 +191,7 @@ class ActionLine(_Record):
     undoes: Number | None
 
 
-Line = MemoryLine | EpisodeLine | ActionLine
+Line = MemoryLine | OpeningLine | RateLine | ClosedLine | EpisodeLine | ActionLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +202,21 @@ class Parcel:
     memories: Sequence[MemoryLine]
     episodes: Sequence[EpisodeLine]
     actions: Sequence[ActionLine]
+    openings: Sequence[OpeningLine] = ()
+    rates: Sequence[RateLine] = ()
+    closed: Sequence[ClosedLine] = ()
+
+    @property
+    def rolled_up(self) -> list[int]:
+        """The hashes of the runs behind the opening balances."""
+        return [key for line in self.closed for key in line.keys]
 
 
 def check(parcel: Parcel) -> tuple[Line, str] | None:
     """What is wrong with a parcel: the record, and the problem; None if it adds up."""
-    problems = chain(_memories(parcel), _episodes(parcel), _actions(parcel), _totals(parcel))
+    problems = chain(
+        _memories(parcel), _openings(parcel), _episodes(parcel), _actions(parcel), _totals(parcel)
+    )
     return next(problems, None)
 
 
@@ -213,6 +251,27 @@ def _episodes(parcel: Parcel) -> Iterator[tuple[Line, str]]:
         ids.add(episode.id)
 
 
+def _openings(parcel: Parcel) -> Iterator[tuple[Line, str]]:
+    numbers = {m.number for m in parcel.memories}
+    seen: set[tuple[int, str, str, int]] = set()
+    for opening in parcel.openings:
+        place = opening.memory, opening.context, opening.source, opening.epoch
+        if opening.memory not in numbers:
+            yield opening, f"it is of memory number {opening.memory}, which is not in the file"
+        if place in seen:
+            yield opening, "its balance is given twice"
+        if not parcel.closed:
+            yield opening, "the file does not say which runs it is of"
+        seen.add(place)
+    places: set[tuple[tuple[str, ...], str]] = set()
+    for rate in parcel.rates:
+        if (rate.namespace, rate.context) in places:
+            yield rate, "its base rate is given twice"
+        if rate.reward > rate.episodes * UNIT:
+            yield rate, "its runs have more success than one each"
+        places.add((rate.namespace, rate.context))
+
+
 def _actions(parcel: Parcel) -> Iterator[tuple[Line, str]]:
     numbers = {m.number for m in parcel.memories}
     for action in parcel.actions:
@@ -221,7 +280,7 @@ def _actions(parcel: Parcel) -> Iterator[tuple[Line, str]]:
 
 
 def _totals(parcel: Parcel) -> Iterator[tuple[Line, str]]:
-    totals = sums(parcel.episodes)
+    totals = sums(parcel.episodes, parcel.openings)
     for memory in parcel.memories:
         if memory.evidence.evidence() != totals[memory.number]:
             yield memory, "its evidence is not what its episodes add up to"
@@ -261,9 +320,11 @@ def _wrong_in(episode: EpisodeLine, numbers: set[int]) -> str:
     return ""
 
 
-def sums(episodes: Iterable[EpisodeLine]) -> dict[int, Evidence]:
-    """What the exposures of some episodes add up to, by number of the memory."""
+def sums(episodes: Iterable[EpisodeLine], openings: Iterable[OpeningLine]) -> dict[int, Evidence]:
+    """What the exposures of some episodes and some balances add up to, by number of the memory."""
     totals: dict[int, Evidence] = defaultdict(Evidence)
+    for opening in openings:
+        totals[opening.memory] += opening.evidence.evidence()
     for episode in episodes:
         for x in episode.exposures:
             if x.size:

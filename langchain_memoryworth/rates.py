@@ -16,6 +16,8 @@ from langchain_memoryworth.evidence import UNIT
 
 _SHARDS = 8
 _FORGET = 0.5 ** (_SHARDS / HALF_LIFE)  # a row sees one episode of eight
+OPENING = -1
+"""The row of a place that holds the episodes that were rolled up."""
 PRIOR = 0.5
 """The base rate assumed of a namespace without episodes."""
 
@@ -116,6 +118,20 @@ class Rates:
                 change = self._changes.get((place, shard), Rate())
                 self._changes[place, shard] = change.moved(sign, reward, follows=follows)
 
+    def roll_up(self, eid: int, places: Iterable[Place], reward: float | None) -> None:
+        """A settled episode goes into the opening balances; no rate changes by it."""
+        if reward is None:
+            return
+        for place in {p for at in places for p in (at, Place(at.namespace, ""))}:
+            if place.namespace:
+                for shard, sign in ((eid % _SHARDS, -1), (OPENING, 1)):
+                    change = self._changes.get((place, shard), Rate())
+                    self._changes[place, shard] = change.moved(sign, reward, follows=False)
+
+    def open_with(self, place: Place, rate: Rate) -> None:
+        """Take over an opening balance."""
+        self._changes[place, OPENING] = rate
+
     def save(self, session: Session, *, purge: bool = False) -> None:
         """Write down what was changed, and with `purge` remove places where nothing is left."""
         rows = [
@@ -144,6 +160,17 @@ def read(session: Session, places: Iterable[Place]) -> Rates:
     return Rates(found)
 
 
+def openings(session: Session) -> dict[Place, Rate]:
+    """The opening balances."""
+    return {Place(ns, c): Rate(int(n), int(r)) for ns, c, n, r in session.rows(_OPENINGS)}
+
+
+def forget_openings(session: Session) -> None:
+    """Remove opening balances of places that only erased memories were in, so that no name of theirs is left."""
+    session.run(_CLOSE)
+    session.run(_PURGE)
+
+
 def _shrunk(episodes: float, reward: float, prior: float) -> float:
     return (reward + STRENGTH * prior) / (episodes + STRENGTH)
 
@@ -152,7 +179,20 @@ _READ = Statement(
     "SELECT shard, episodes, reward, recent, recent_reward FROM rates "
     "WHERE namespace = :namespace AND context = :context"
 )
-_PURGE = Statement("DELETE FROM rates WHERE episodes = 0 AND reward = 0")
+_OPENINGS = Statement(
+    f"SELECT namespace, context, episodes, reward FROM rates WHERE shard = {OPENING} "
+    "ORDER BY namespace, context"
+)
+# Every place that was rolled up has an opening of one of its memories, unless that was erased.
+_CLOSE = Statement(
+    f"DELETE FROM rates WHERE shard = {OPENING} AND NOT EXISTS (SELECT 1 FROM openings o "
+    "JOIN memories m ON m.seq = o.seq WHERE m.namespace = rates.namespace "
+    "AND (rates.context = '' OR o.context = rates.context))"
+)
+_PURGE = Statement(  # what is left of the latest episodes stays where others were rolled up
+    "DELETE FROM rates WHERE episodes = 0 AND reward = 0 AND NOT EXISTS (SELECT 1 FROM rates o "
+    f"WHERE o.namespace = rates.namespace AND o.context = rates.context AND o.shard = {OPENING})"
+)
 _ADD = Statement(
     "INSERT INTO rates (namespace, context, shard, episodes, reward, recent, recent_reward) "
     "VALUES (:namespace, :context, :shard, :episodes, :reward, :recent, :recent_reward) "

@@ -237,6 +237,18 @@ class Imported(NamedTuple):
     skipped: tuple[str, ...] = ()
 
 
+class Compacted(NamedTuple):
+    """What `compact` did.
+
+    Attributes:
+        episodes: Runs whose credit is in the opening balances now.
+        changes: Changes that no process has to follow any more.
+    """
+
+    episodes: int
+    changes: int
+
+
 class Erased(NamedTuple):
     """What an erasure did.
 

@@ -142,7 +142,9 @@ def _moved_on(following: Sequence[tuple[int, _Kept, Heard]]) -> dict[int, _Kept]
 
 def _replayed(session: Session, change: Changed, known: _Kept | None) -> _Kept:
     """The state after everything in the ledger, from the anchor if that stands before the change."""
-    start = _nothing()
+    start = _openings(session, {change.standing.seq: change.standing.epoch}).get(
+        change.standing.seq, _nothing()
+    )
     if known is not None and change.number > known.anchored:
         start = known._replace(state=known.anchor, upto=known.anchored, since=0)
     rows = session.rows(
@@ -153,6 +155,36 @@ def _replayed(session: Session, change: Changed, known: _Kept | None) -> _Kept:
         heard = Heard(number, at, reward, size / UNIT, expected)
         kept = _moved_on([(0, kept, heard)])[0]
     return kept
+
+
+def roll_up(
+    session: Session, episodes: Sequence[Sequence[tuple[int, Heard]]], epochs: Mapping[int, int]
+) -> None:
+    """Move the states that replays begin with on, by episodes that are about to go.
+
+    Args:
+        session: The transaction.
+        episodes: Of each the memories' numbers and what their detectors heard, in the order of first outcomes.
+        epochs: Restore counts by number.
+    """
+    kept = _openings(session, epochs)
+    for some in episodes:
+        kept |= _moved_on([(seq, kept.get(seq, _nothing()), heard) for seq, heard in some])
+    rows = [
+        {"seq": seq, "epoch": epochs[seq], "state": pack(k.state)[0], "upto": k.upto}
+        for seq, k in sorted(kept.items())
+    ]
+    session.run_many(_OPEN, rows)
+
+
+def _openings(session: Session, epochs: Mapping[int, int]) -> dict[int, _Kept]:
+    """The states that replays of some memories begin with, where older runs were rolled up."""
+    found = {}
+    for seq, epoch, state, upto in select_in(session, _OPENINGS, sorted(epochs)):
+        if epoch == epochs[seq]:
+            states = unpack([bytes(state)])
+            found[seq] = _Kept(states, upto, states, upto, 0)
+    return found
 
 
 def _declined(
@@ -221,6 +253,12 @@ _SOME = "SELECT seq, state, upto, anchor, anchored, since FROM regimes WHERE seq
 _EPISODE = Statement(
     "SELECT p.started_at, (SELECT MIN(o.number) FROM outcomes o WHERE o.eid = p.eid) "
     "FROM episodes p WHERE p.eid = :eid"
+)
+_OPENINGS = "SELECT seq, epoch, state, upto FROM regime_openings WHERE seq IN :values"
+_OPEN = Statement(
+    "INSERT INTO regime_openings (seq, epoch, state, upto) VALUES (:seq, :epoch, :state, :upto) "
+    "ON CONFLICT (seq) DO UPDATE SET epoch = excluded.epoch, state = excluded.state, "
+    "upto = excluded.upto"
 )
 _KEEP = Statement(
     "INSERT INTO regimes (seq, state, upto, anchor, anchored, since) "

@@ -185,9 +185,13 @@ class Replica:
 
     @retried
     def refresh(self) -> bool:
-        """Take over what this or another process has committed; True if the policy is among it."""
+        """Take over what this or another process has committed; True if the policy is among it, or may be."""
         with self._lock, self._database.read() as session:
             changes, cursor = self._memories.changes(session, self._cursor)
+            if self._memories.missed(self._cursor, changes):
+                self._spaces.clear()
+                self._cursor = cursor
+                return True  # also the policy may have been changed meanwhile
             if any(c.kind == "trial" for c in changes):
                 for space in self._spaces.values():
                     space.rates_known = False

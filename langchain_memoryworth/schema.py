@@ -97,6 +97,7 @@ aliases = Table(
     metadata,
     Column("alias", _Text, primary_key=True),
     Column("eid", BigInteger, nullable=False),
+    Index("aliases_eid", "eid"),
     sqlite_with_rowid=False,
 )
 
@@ -135,6 +136,16 @@ regimes = Table(
     Column("since", Integer, nullable=False),
 )
 
+# From which state it is replayed where older runs were rolled up; of another restore count it does not hold.
+regime_openings = Table(
+    "regime_openings",
+    metadata,
+    Column("seq", _Key, primary_key=True, autoincrement=False),
+    Column("epoch", Integer, nullable=False),
+    Column("state", LargeBinary, nullable=False),
+    Column("upto", BigInteger, nullable=False),
+)
+
 # The part of a memory's evidence that comes from one context; what has none is only in `evidence`.
 strata = Table(
     "strata",
@@ -145,7 +156,8 @@ strata = Table(
     sqlite_with_rowid=False,
 )
 
-# Settled episodes by namespace and context, spread over a few rows each, and the sum of their rewards.
+# Settled episodes by namespace and context, spread over a few rows each, and the sum of their rewards; what was rolled up
+# is in a row of its own.
 rates = Table(
     "rates",
     metadata,
@@ -158,6 +170,22 @@ rates = Table(
     sqlite_with_rowid=False,
 )
 
+# What is left of the credit of episodes that were rolled up: one row by memory, context, source and restore count. A source
+# that spoke in one of them without deciding has a row of zeros. Counters are these and the exposures together.
+openings = Table(
+    "openings",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("context", _Text, primary_key=True),
+    Column("source", _Text, primary_key=True),
+    Column("epoch", Integer, primary_key=True, autoincrement=False),
+    *(_counter(n) for n in COUNTERS),
+    sqlite_with_rowid=False,
+)
+
+# The ids of episodes that were rolled up, as hashes: enough to say so to who comes too late, and not to count them again.
+closed = Table("closed", metadata, Column("key", _Key, primary_key=True, autoincrement=False))
+
 # Where episodes stopped to be resumed, maybe by another process.
 pauses = Table(
     "pauses",
@@ -169,6 +197,7 @@ pauses = Table(
     Column("at", Double, nullable=False),
     Column("resumed_at", Double),
     Index("pauses_place", "thread_id", "checkpoint_id", unique=True),
+    Index("pauses_eid", "eid"),
 )
 
 outcomes = Table(

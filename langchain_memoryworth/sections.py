@@ -97,7 +97,9 @@ def trajectories(facts: Facts) -> Section:
     """Worth over time of some memories."""
     found = []
     for m in drawn(facts.memories):
-        points = worth_points(facts.settlements.get(m.id, ()))
+        runs = facts.settlements.get(m.id, ())
+        # What of the evidence is not of these runs was rolled up.
+        points = worth_points(runs, m.evidence - sum((r.evidence for r in runs), start=Evidence()))
         if points:
             at, worths_ = [p.at for p in points], [p.worth for p in points]
             marks = [

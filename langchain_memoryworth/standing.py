@@ -18,7 +18,7 @@ from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Status
 from langchain_memoryworth.schema import COUNTERS
 
-ChangeKind = Literal["memories", "episode", "policy", "erase", "trial"]
+ChangeKind = Literal["memories", "episode", "policy", "erase", "trial", "pruned"]
 PolicyOf = Callable[[Session], Policy]
 """The policy in force, asked inside the transaction that judges by it: another process may just have set another."""
 CHUNK = 500
@@ -316,9 +316,11 @@ _NOTE = Statement(
 )
 # Who has spoken of a memory since its last restore: the newest word of each key, unless it was withdrawn.
 SOURCES = Statement(
-    "SELECT COUNT(DISTINCT o.source) FROM exposures x JOIN outcomes o ON o.eid = x.eid "
+    "SELECT COUNT(*) FROM (SELECT source FROM openings "
+    "WHERE seq = :seq AND epoch >= :epoch AND source <> '' "
+    "UNION SELECT o.source FROM exposures x JOIN outcomes o ON o.eid = x.eid "
     "WHERE x.seq = :seq AND x.size > 0 AND x.epoch >= :epoch AND o.reward IS NOT NULL "
     "AND NOT EXISTS (SELECT 1 FROM outcomes n WHERE n.eid = o.eid AND n.source = o.source "
-    "AND n.source_id = o.source_id AND n.metric = o.metric AND n.number > o.number)"
+    "AND n.source_id = o.source_id AND n.metric = o.metric AND n.number > o.number)) AS spoken"
 )
 _CHANGED = Statement("INSERT INTO changes (kind, low, high) VALUES (:kind, :low, :high)")

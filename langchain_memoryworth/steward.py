@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,14 @@ from langchain_memoryworth.progress import Progress, unwatched, watched
 from langchain_memoryworth.proposals import Proposal
 from langchain_memoryworth.records import (
     Action,
+    Compacted,
     Erased,
     Memory,
     Namespace,
     SourceShare,
     WorthPoint,
 )
+from langchain_memoryworth.retention import Retention, cutoff
 from langchain_memoryworth.review import NEAR, Facts, review
 from langchain_memoryworth.settings import Settings
 from langchain_memoryworth.settlement import in_force
@@ -68,6 +70,7 @@ class Steward:
         self._trials = Trials(database)
         self._erasure = Erasure(database)
         self._audit = Audit(database)
+        self._retention = Retention(database)
         self._voices = Voices(database)
 
     # -- decisions --------------------------------------------------------------------------------------------
@@ -175,6 +178,11 @@ class Steward:
             self._ledger.record_many(withdrawn, policy=self._settings.policy, now=now)
         return len(said)
 
+    def compact(self, before: datetime | timedelta, progress: Progress) -> Compacted:
+        """Roll up what is older; see `Retention.roll_up`."""
+        now, policy = self._clock(), self._policy()
+        return self._retention.roll_up(cutoff(before, now), policy, now, progress)
+
     def check(self, progress: Progress = unwatched) -> list[str]:
         """What does not add up in the ledger, one line each."""
         return self._audit.check(progress)
@@ -245,7 +253,7 @@ class Steward:
         """The worth of a memory after each of its settled runs."""
         self._memories.one(namespace, memory_id, self._policy(), self._clock())
         seq = self._seq(namespace, memory_id)
-        return worth_points(self._audit.settlements([seq])[seq])
+        return worth_points(self._audit.settlements([seq])[seq], self._audit.opening(seq))
 
     def _seq(self, namespace: Namespace, memory_id: str) -> int:
         seq = self._audit.seq(namespace, memory_id)

@@ -17,11 +17,14 @@ from langchain_memoryworth.parcel import (
     FORMAT,
     VERSION,
     ActionLine,
+    ClosedLine,
     EpisodeLine,
     Header,
     Line,
     MemoryLine,
+    OpeningLine,
     Parcel,
+    RateLine,
     check,
 )
 from langchain_memoryworth.progress import Progress, unwatched, watched
@@ -41,7 +44,15 @@ def write(path: Path, parcel: Parcel, progress: Progress = unwatched) -> int:
     part = path.with_name(path.name + ".part")
     if path.is_dir():
         raise InvalidInputError(f"{path} is a folder; give the name of a file", value=path)
-    records = [parcel.header, *parcel.memories, *parcel.episodes, *parcel.actions]
+    records = [
+        parcel.header,
+        *parcel.memories,
+        *parcel.openings,
+        *parcel.rates,
+        *parcel.closed,
+        *parcel.episodes,
+        *parcel.actions,
+    ]
     with part.open("w", encoding="utf-8", newline="\n") as file:
         for record in watched(records, "writing", progress):
             file.write(record.model_dump_json() + "\n")
@@ -67,6 +78,9 @@ def read(path: Path, progress: Progress = unwatched) -> Parcel:
         [r for _, r in records if isinstance(r, MemoryLine)],
         [r for _, r in records if isinstance(r, EpisodeLine)],
         [r for _, r in records if isinstance(r, ActionLine)],
+        [r for _, r in records if isinstance(r, OpeningLine)],
+        [r for _, r in records if isinstance(r, RateLine)],
+        [r for _, r in records if isinstance(r, ClosedLine)],
     )
     wrong = check(parcel)
     if wrong is not None:

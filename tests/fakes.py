@@ -32,6 +32,9 @@ TABLES = (
     "outcomes",
     "rates",
     "strata",
+    "openings",
+    "regime_openings",
+    "closed",
     "actions",
     "changes",
 )
@@ -120,6 +123,11 @@ def fold_of_credits(store: MemoryWorthStore) -> dict[int, tuple[tuple[int, ...],
         "SELECT x.seq, x.weight, x.positive, x.size, x.epoch, e.epoch FROM exposures x "
         "JOIN evidence e ON e.seq = x.seq",
     )
+    for seq, _, given, now, counted in openings(store):
+        for i, value in enumerate(counted[:5]):
+            totals[seq][i] += value
+            if given < now:
+                totals[seq][5 + i] += value
     for seq, weight, positive, size, given, epoch in rows:
         if not size:
             continue
@@ -131,6 +139,17 @@ def fold_of_credits(store: MemoryWorthStore) -> dict[int, tuple[tuple[int, ...],
     return {s: (tuple(t[:5]), tuple(t[5:])) for s, t in totals.items()}
 
 
+def openings(store: MemoryWorthStore) -> list[tuple[int, str, int, int, tuple[int, ...]]]:
+    """What was rolled up: number, context, restore count then and now, counters."""
+    names = ", ".join(f"o.{c}" for c in (*COUNTERS, "surprise"))
+    rows = query(
+        store,
+        f"SELECT o.seq, o.context, o.epoch, e.epoch, {names} FROM openings o "
+        "JOIN evidence e ON e.seq = o.seq",
+    )
+    return [(seq, context, then, now, tuple(rest)) for seq, context, then, now, *rest in rows]
+
+
 def fold_of_ledger(store: MemoryWorthStore) -> dict[int, tuple[int, ...]]:
     """Counters worked out anew from exposures and outcomes under the policy in force."""
     policy = store.policy
@@ -138,6 +157,9 @@ def fold_of_ledger(store: MemoryWorthStore) -> dict[int, tuple[int, ...]]:
     totals: dict[int, list[int]] = defaultdict(lambda: [0] * 5)
     for (seq,) in query(store, "SELECT seq FROM evidence"):
         totals[seq] = [0] * 5
+    for seq, _, _, _, counted in openings(store):
+        for i, value in enumerate(counted[:5]):
+            totals[seq][i] += value
     outcomes = defaultdict(list)
     for eid, *row in query(
         store,
@@ -210,6 +232,9 @@ def assert_exact(store: MemoryWorthStore) -> None:
 def assert_surprises(store: MemoryWorthStore) -> None:
     """Every surprise is what the reward was above the expectation that was written down, and they add up."""
     totals = {seq: [0, 0] for (seq,) in query(store, "SELECT seq FROM evidence")}
+    for seq, _, given, now, counted in openings(store):
+        totals[seq][0] += counted[5]
+        totals[seq][1] += counted[5] if given < now else 0
     for seq, size, surprise, expected, reward, given, epoch in query(
         store,
         "SELECT x.seq, x.size, x.surprise, x.expected, p.reward, x.epoch, e.epoch "
@@ -246,7 +271,12 @@ def fold_of_rates(store: MemoryWorthStore) -> dict[tuple[str, str], tuple[int, i
     ):
         places[namespace, context][eid] = reward
         places[namespace, ""][eid] = reward
-    return {p: (len(e), sum(round(r * 2**32) for r in e.values())) for p, e in places.items()}
+    found = {p: (len(e), sum(round(r * 2**32) for r in e.values())) for p, e in places.items()}
+    rolled_up = "SELECT namespace, context, episodes, reward FROM rates WHERE shard = -1"
+    for namespace, context, episodes, reward in query(store, rolled_up):
+        n, r = found.get((namespace, context), (0, 0))
+        found[namespace, context] = (n + episodes, r + reward)
+    return found
 
 
 def strata(store: MemoryWorthStore) -> dict[tuple[int, str], tuple[int, ...]]:
@@ -259,6 +289,11 @@ def strata(store: MemoryWorthStore) -> dict[tuple[int, str], tuple[int, ...]]:
 def fold_of_strata(store: MemoryWorthStore) -> dict[tuple[int, str], tuple[int, ...]]:
     """The same from the exposures."""
     totals: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0] * 6)
+    for seq, context, _, _, counted in openings(store):
+        if context and any(counted):
+            totals[seq, context] = [
+                t + c for t, c in zip(totals[seq, context], counted, strict=True)
+            ]
     for seq, context, weight, positive, size, surprise in query(
         store,
         "SELECT seq, context, weight, positive, size, surprise FROM exposures "

@@ -187,6 +187,22 @@ def test_revoking_a_source_asks_first(cli: Cli):
     assert answer(cli("doctor", "--json"))["problems"] == []
 
 
+def test_compacting_asks_first(cli: Cli, file: Path):
+    before = answer(cli("status", "--json"))
+    refused = cli("compact", "--older-than", "0", input="n\n")
+    assert refused.exit_code == 1
+    assert "is older than 0 days? It cannot be taken back." in refused.stderr
+    assert answer(cli("status", "--json")) == before
+    done = answer(cli("compact", "--older-than", "0", "--yes", "--json"))
+    assert done["episodes"] > 0
+    assert "0 runs rolled up" in cli("compact", "--older-than", "0", "--yes").stdout
+    assert answer(cli("doctor", "--json"))["problems"] == []
+    assert cli("vacuum").exit_code == 1
+    size = file.stat().st_size
+    assert answer(cli("vacuum", "--yes", "--json")) == {"done": True}
+    assert file.stat().st_size <= size
+
+
 def test_export_and_import(cli: Cli, tmp_path: Path):
     path = tmp_path / "all.jsonl"
     assert answer(cli("export", str(path), "--json"))["lines"] == len(path.read_text().splitlines())

@@ -277,3 +277,72 @@ def test_searches_while_rows_are_added(kind: Kind) -> None:
         t.join()
     assert wrong == []
     assert len(index) == n
+
+
+# -- hidden topics --------------------------------------------------------------------------------------------------
+
+
+def clustered(rng: np.random.Generator, n: int, d: int, clusters: int) -> np.ndarray:
+    """Vectors around centres, as texts on some topics are: half of the length is the topic's."""
+    centres = unit(rng, clusters, d)
+    vectors = centres[rng.integers(clusters, size=n)] + unit(rng, n, d)
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def topics() -> tuple[VectorIndex, VectorIndex, np.ndarray, np.ndarray]:
+    """The same memories in both indexes, their vectors, and queries on the same topics."""
+    rng = np.random.default_rng(11)
+    n, d = 12_000, 48
+    both = clustered(rng, n + 40, d, 120)
+    vectors, queries = both[:n], both[n:]
+    indexes = []
+    for kind in ("flat", "hnsw"):
+        index = VectorIndex(d, kind)
+        index.upsert(np.arange(n), vectors, np.zeros((n, TERMS)), np.zeros(n, bool))
+        indexes.append(index)
+    return indexes[0], indexes[1], vectors, queries
+
+
+def near(vectors: np.ndarray, query: np.ndarray, share: float) -> np.ndarray:
+    """That share of the memories that is nearest to the query, but every tenth of them."""
+    cosines = vectors @ query
+    nearest = np.argsort(-cosines)[: int(share * len(vectors))]
+    hidden = np.zeros(len(vectors), bool)
+    hidden[nearest] = True
+    hidden[nearest[::10]] = False
+    return hidden
+
+
+@pytest.mark.parametrize("where", ["nowhere", "anywhere", "topic", "whole topic"])
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.9])
+def test_hnsw_keeps_its_recall_whatever_is_hidden(
+    topics: tuple[VectorIndex, VectorIndex, np.ndarray, np.ndarray], where: str, share: float
+) -> None:
+    flat, graph, vectors, queries = topics
+    n, k, hits, fallbacks = len(vectors), 10, 0, 0
+    none = np.zeros((n, TERMS))
+    rng = np.random.default_rng(5)
+    for query in queries:
+        hidden = np.zeros(n, bool)
+        if where == "anywhere":
+            hidden = rng.random(n) < share
+        elif where != "nowhere":
+            hidden = near(vectors, query, share)
+            if where == "whole topic":
+                hidden[np.argsort(-(vectors @ query))[: int(share * n)]] = True
+        for index in (flat, graph):
+            index.update(np.arange(n), none, hidden)
+        before = graph.exact
+        found = graph.search(query, [1, 0, 0, 0], k)
+        fallbacks += graph.exact - before
+        expected = flat.search(query, [1, 0, 0, 0], k)
+        assert len(found.seqs) == k
+        assert not hidden[found.seqs].any()
+        assert np.all(np.diff(found.scores) <= 0)
+        hits += len(set(found.seqs.tolist()) & set(expected.seqs.tolist()))
+    assert hits >= 0.95 * k * len(queries)
+    if where == "nowhere" or (where, share) == ("anywhere", 0.3):
+        assert fallbacks == 0
+    if where == "whole topic" and share >= 0.3:
+        assert fallbacks == len(queries)  # and it says so
