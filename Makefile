@@ -52,7 +52,7 @@ $(VENV)/.audit: $(VENV)/.test
 # The oldest releases that pyproject.toml allows, in an environment of their own, on all tests of the core.
 lowest: .venv-lowest/.lowest
 	.venv-lowest/bin/python -m pytest tests --ignore=tests/demo --ignore=tests/experiments \
-	  --ignore=tests/test_agents_elsewhere.py --ignore=tests/test_sources.py
+	  --ignore=tests/test_agents_elsewhere.py --ignore=tests/test_milvus.py --ignore=tests/test_sources.py
 
 .venv-lowest/.lowest: pyproject.toml
 	$(PYTHON) -m venv .venv-lowest

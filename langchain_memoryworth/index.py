@@ -282,7 +282,7 @@ class VectorIndex:
             return self._walk(full, k, width)
         wanted = min(k, len(self._state) - int(hidden))
         if not wanted:
-            return np.empty(0, np.float32), np.empty(0, np.int64)
+            return np.full(1, -np.inf, np.float32), np.full(1, -1, np.int64)
         # A graph that is told to leave rows out stops early where they are many: with nine in ten of a topic hidden it
         # finds a third of what it should. Walked as it is, its first half is as good as ever; what is hidden is dropped then.
         while width <= max(_EF_SEARCH, min(_WIDEST, len(self._state) // 16)):

@@ -5,6 +5,7 @@ No vector store is imported to find out. One that is not in the table is asked f
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -142,6 +143,22 @@ def _without_in_pg(
     return {**arguments, "filter": both}
 
 
+# -- Milvus --------------------------------------------------------------------------------------------------------
+
+
+def _cosine_of_milvus(store: Any) -> Cosine | None:
+    index = store.index_params
+    return _same if isinstance(index, dict) and index.get("metric_type") == "COSINE" else None
+
+
+def _without_in_milvus(
+    store: Any, ids: Collection[Any], arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    excluded = f"{store._primary_field} not in {json.dumps(list(ids))}"  # noqa: SLF001
+    given = arguments.get("expr")
+    return {**arguments, "expr": f"({given}) and {excluded}" if given else excluded}
+
+
 _PG = Reading(_cosine_of_pg, without=_without_in_pg)
 _KNOWN = {
     "langchain_chroma.vectorstores.Chroma": Reading(_cosine_of_chroma),
@@ -150,6 +167,9 @@ _KNOWN = {
     ),
     "langchain_core.vectorstores.in_memory.InMemoryVectorStore": Reading(
         lambda _: _same, without=_without_in_memory
+    ),
+    "langchain_milvus.vectorstores.milvus.Milvus": Reading(
+        _cosine_of_milvus, id_key="pk", without=_without_in_milvus
     ),
     "langchain_postgres.v2.async_vectorstore.AsyncPGVectorStore": _PG,
     "langchain_postgres.v2.vectorstores.PGVectorStore": _PG,

@@ -57,6 +57,13 @@ THROUGH = (
     ),
     (
         "`govern`",
+        "`Milvus`, COSINE, L2, IP; in a loop if opened there",
+        "langchain-milvus",
+        "documents, ranks, cosines of COSINE; skips by id",
+        "test_milvus.test_k_are_served_beside_what_is_held_back",
+    ),
+    (
+        "`govern`",
         "through `MultiQueryRetriever`",
         "langchain-classic",
         _PROMPT,

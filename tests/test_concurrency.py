@@ -468,7 +468,7 @@ def kill_and_check(url: str, count: int) -> tuple[int, int, int]:
     return acknowledged, lost, twice
 
 
-@pytest.mark.timeout(60 + 12 * KILLS)
+@pytest.mark.timeout(120 + 40 * KILLS)
 def test_kill_9_loses_nothing_that_was_acknowledged(shared_url: str) -> None:
     acknowledged, lost, twice = kill_and_check(shared_url, KILLS)
     assert acknowledged >= KILLS

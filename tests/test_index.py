@@ -334,9 +334,9 @@ def test_hnsw_keeps_its_recall_whatever_is_hidden(
         for index in (flat, graph):
             index.update(np.arange(n), none, hidden)
         before = graph.exact
-        found = graph.search(query, [1, 0, 0, 0], k)
+        found = graph.search(query, [1, *[0] * TERMS], k)
         fallbacks += graph.exact - before
-        expected = flat.search(query, [1, 0, 0, 0], k)
+        expected = flat.search(query, [1, *[0] * TERMS], k)
         assert len(found.seqs) == k
         assert not hidden[found.seqs].any()
         assert np.all(np.diff(found.scores) <= 0)

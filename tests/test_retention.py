@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 
-from langchain_memoryworth import MemoryWorthStore, Policy, Status
+from langchain_memoryworth import MemoryWorthStore, Policy, Status, regimes, standing
 from langchain_memoryworth.errors import (
     ImportFileError,
     InvalidInputError,
@@ -25,6 +25,7 @@ from tests.fakes import (
     assert_exact,
     counters,
     dump,
+    execute,
     fold_of_ledger,
     query,
     rates,
@@ -387,3 +388,28 @@ def test_a_file_whose_balances_are_wrong_is_refused(
     file.write_text("\n".join(lines) + "\n")
     with make_store("sqlite://") as copy, pytest.raises(ImportFileError, match=problem):
         copy.import_file(file)
+
+
+def test_the_change_detector_begins_where_the_runs_that_are_gone_left_it(
+    make_store: StoreMaker, url: str, clock: Clock
+) -> None:
+    store = filled(make_store(url, policy=Policy(decline=0.95, exploration=0.0)))
+    history(store, clock, 60)
+    seqs = [seq for (seq,) in query(store, "SELECT seq FROM evidence ORDER BY seq")]
+
+    def replayed() -> dict[int, bytes]:
+        execute(store, "DELETE FROM regimes")
+        with store.governor._database.read() as session:
+            stands = standing.read(session, seqs)
+            return {
+                s: v.tobytes() for s, v in regimes.states(session, list(stands.values())).items()
+            }
+
+    before = replayed()
+    assert store.compact(MONTH).episodes > 20
+    assert replayed() == before
+    history(store, clock, 10, seed=9)
+    after = replayed()
+    assert after != before
+    store.compact(timedelta(days=5))
+    assert replayed() == after
