@@ -669,6 +669,7 @@ class Governor:
             abandoned=self.runs.abandoned,
             loud=self._steward.loud(),
             waited=self.outbox.waited,
+            exact_searches=self._replica.exact,
             failures=self.losses.failures,
             last_failure=self.losses.last,
         )

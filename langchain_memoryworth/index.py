@@ -92,7 +92,7 @@ class VectorIndex:
         )
         if kind == "hnsw":
             self._index.hnsw.efSearch = _EF_SEARCH
-        self.exact = 0
+        self.exact = 0  # searches that looked at every row although there is a graph
         self._seqs = np.empty(0, np.int64)
         self._state = np.empty(0, np.int8)
         self._row_of: dict[int, int] = {}

@@ -449,6 +449,8 @@ class Health:
         loud: Voters who decided more than half of the newest 1,000 runs while others spoke too: share by
             `source/source_id`.
         waited: Events of runs since then that waited, without blocking their event loop, until the database had caught up.
+        exact_searches: Searches of `index="hnsw"` since it was loaded that looked at every memory, as too many around the
+            query are held back.
         failures: What could not be recorded since this store was opened, by the name of the step.
         last_failure: The newest of them, as text.
         assumptions: What the data say of the paper's A1 to A6, if that was asked for; see `assumptions.Finding`.
@@ -468,6 +470,7 @@ class Health:
     abandoned: int = 0
     loud: Mapping[str, float] = field(default_factory=dict)
     waited: int = 0
+    exact_searches: int = 0
     failures: Mapping[str, int] = field(default_factory=dict)
     last_failure: str | None = None
     assumptions: tuple[Any, ...] = ()

@@ -248,6 +248,13 @@ class Replica:
             space.expire(now)
             return space
 
+    @property
+    def exact(self) -> int:
+        """Searches of the indexes in memory that their graphs could not answer, see `VectorIndex`."""
+        with self._lock:
+            indexes = [space.index for space in self._spaces.values()]
+        return sum(index.exact for index in indexes if isinstance(index, VectorIndex))
+
     def forget(self) -> None:
         """Drop all indexes; they are loaded again at their next use. Needed when the policy changes."""
         with self._lock:
