@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import million
 from benchmarks.page import render
 from benchmarks.reasons import REASONS, reason
 from benchmarks.rows import Row, excess_row, ratio_row
@@ -99,3 +100,12 @@ def test_every_subject_with_a_target_can_say_why_it_is_missed() -> None:
 def test_rows_survive_the_way_from_the_child() -> None:
     row = Row("a", "b", Spread(1.0, 0.5, 2.0), figure=Spread(3.0, 2.0, 4.0), unit="us")
     assert Row.from_json(row.to_json()) == row
+
+
+def test_the_graph_at_a_million_in_small() -> None:
+    lines = million.measured(3_000, queries=5)
+    assert [(x.where, x.share) for x in lines] == list(million.CASES)
+    assert all(x.recall >= 0.9 for x in lines)
+    assert lines[0].exact == 0
+    assert lines[-1].exact == 1  # nine in ten around the query
+    assert million.page(lines, 3_000).count("\n| ") == 1 + len(lines)

@@ -362,13 +362,14 @@ class Heard:
 
     shown: set[str] = field(default_factory=set)
     settled: dict[str, float] = field(default_factory=dict)
-    touched: list[str] = field(default_factory=list)
+    calls: int = 0  # outcomes that were acknowledged, also those that were withdrawn again
     buffer: bytes = b""
 
     def take(self, data: bytes) -> None:
         *lines, self.buffer = (self.buffer + data).split(b"\n")
         for line in lines:
             word, *rest = line.decode().split(" ")
+            self.calls += word in ("settled", "withdrawn")
             if word == "shown":
                 self.shown.add(rest[0])
             elif word == "settled":
@@ -455,7 +456,7 @@ def kill_and_check(url: str, count: int) -> tuple[int, int, int]:
             if seed == count - 1:
                 waiting.kill()
                 waiting.communicate()
-        acknowledged += len(heard.settled)
+        acknowledged += heard.calls
         with MemoryWorthStore(url, HashedWords(dimension=8)) as store:
             settled_down(store)
             gone, doubled = check(store, heard)
