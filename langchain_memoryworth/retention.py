@@ -146,18 +146,20 @@ def cutoff(before: datetime | timedelta, now: float) -> float:
         13600.0
     """
     if isinstance(before, timedelta):
-        before = datetime.fromtimestamp(now, UTC) - before
-    elif not isinstance(before, datetime) or before.tzinfo is None:
+        at = now - before.total_seconds()
+    elif isinstance(before, datetime) and before.tzinfo is not None:
+        at = before.timestamp()
+    else:
         raise InvalidInputError(
             f"before={before!r}; give a timedelta such as timedelta(days=90), or an aware datetime",
             value=before,
         )
-    if before.timestamp() > now:
+    if at > now:
         raise InvalidInputError(
-            f"before={before.isoformat()} is in the future; give an age of at least 0, or a past time",
+            f"before={before} is in the future; give an age of at least 0, or a past time",
             value=before,
         )
-    return before.timestamp()
+    return at
 
 
 def _by_episode(rows: Iterable[Sequence[Any]]) -> dict[int, list[Sequence[Any]]]:
