@@ -416,6 +416,10 @@ class Memories:
         """Where the database is now: the changes after it are yet to come."""
         return self.changes(session, Cursor(session.number(_REVISION)))[1]
 
+    def count(self, session: Session, namespace: Namespace) -> int:
+        """How many live memories a namespace has."""
+        return session.number(_COUNT_LIVE, namespace=namespace_key(namespace))
+
     def feed(self, session: Session, namespace: Namespace, dimension: int) -> Iterator[Feed]:
         """All live memories of a namespace, in parts: at once they would take twice the memory, and the time."""
         for rows in session.parts(_FEED_ALL, _PART, namespace=namespace_key(namespace)):
@@ -544,6 +548,7 @@ _LIVE_BY_ID = (
 _LIVE_SEQS = Statement(
     "SELECT seq FROM memories WHERE namespace = :namespace AND retired_at IS NULL"
 )
+_COUNT_LIVE = Statement(_LIVE_SEQS.sql.replace("SELECT seq", "SELECT COUNT(*)"))
 _LOCATE = "SELECT id, namespace, seq FROM memories WHERE retired_at IS NULL AND id IN :values"
 _RETIRE = Statement("UPDATE memories SET retired_at = :now WHERE seq = :seq")
 _REWRITE = Statement(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import logging
 import threading
 from collections.abc import Sequence
 
@@ -18,6 +19,9 @@ from langchain_memoryworth.policy import Policy, Rank
 from langchain_memoryworth.records import Namespace, namespace_key
 from langchain_memoryworth.trials import Rates, Trials
 
+logger = logging.getLogger("langchain_memoryworth")
+TELL_EVERY = 100_000
+"""Memories of a namespace after which the log says how far loading it has come; less takes no time worth telling."""
 _MAX_HALF_LIVES = 64.0
 """Recency is stored as 2**(age before loading / half-life); a float32 has room for twice this."""
 
@@ -237,8 +241,7 @@ class Replica:
                 if self._mirror is None:
                     with self._database.read() as session:
                         # What was committed since the cursor is seen here and applied again later: the same rows.
-                        for feed in self._memories.feed(session, namespace, dimension):
-                            space.apply(feed)
+                        self._load(session, space, namespace, dimension)
                 self._spaces[namespace] = space
                 self._keys[namespace_key(namespace)] = namespace
             if not space.rates_known:
@@ -247,6 +250,14 @@ class Replica:
                 space.rates_known = True
             space.expire(now)
             return space
+
+    def _load(self, session: Session, space: Space, namespace: Namespace, dimension: int) -> None:
+        total, done = self._memories.count(session, namespace), 0
+        for feed in self._memories.feed(session, namespace, dimension):
+            space.apply(feed)
+            before, done = done, done + len(feed.seqs)
+            if before // TELL_EVERY < done // TELL_EVERY:
+                logger.info("%s: %d of %d memories loaded", namespace_key(namespace), done, total)
 
     @property
     def exact(self) -> int:
