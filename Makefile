@@ -68,6 +68,10 @@ soak: $(VENV)/.test
 		$(BIN)/python -m pytest --no-cov --timeout=0 \
 		tests/test_concurrency.py tests/test_ledger_machine.py tests/test_workers.py tests/test_run_fuzz.py
 
+# The page docs/reliability.md, from a run that takes hours.
+reliability: $(VENV)/.test
+	$(BIN)/python -m tests.reliability --kills 500 --outcomes 20000
+
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks
 

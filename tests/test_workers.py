@@ -90,7 +90,7 @@ def run(code: str, *arguments: object, count: int = 1) -> list[str]:
         assert p.stdin is not None
         p.stdin.write("go\n")
         p.stdin.flush()
-    ends = [p.communicate(timeout=250) for p in processes]
+    ends = [p.communicate(timeout=150 + OUTCOMES) for p in processes]
     for p, (_, errors) in zip(processes, ends, strict=True):
         assert (p.returncode, errors) == (0, "")
     return [out for out, _ in ends]
