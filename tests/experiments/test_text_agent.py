@@ -135,7 +135,9 @@ def test_the_shadow_of_the_estimator_has_the_ledgers_counters_to_the_last_bit():
     fields = ("positive", "negative", "size", "squared", "retrievals")
     ledger = {f: [[getattr(e, f) for e in row] for row in trace.evidence] for f in fields}
     assert ledger == {f: getattr(shadow, f).tolist() for f in fields}
-    assert [e._replace(surprise=0) for e in trace.evidence[-1]] == fold  # the fold knows no companions
+    assert [
+        e._replace(surprise=0) for e in trace.evidence[-1]
+    ] == fold  # the fold knows no companions
     assert 0 < trace.success.mean() < 1
 
 
