@@ -12,7 +12,7 @@ export LANGSMITH_TRACING ?= false
 # Databases of tests go to a file system in memory where there is one: the disk would be most of the time.
 IN_MEMORY := $(if $(wildcard /dev/shm/.),env TMPDIR=/dev/shm)
 
-.PHONY: coverage demo test lint types layers unit audit lowest soak bench governance-bench paper clean
+.PHONY: coverage demo test lint types layers unit audit lowest soak reliability bench governance-bench paper clean
 
 demo: $(VENV)/.demo
 	$(BIN)/langchain-memoryworth demo
