@@ -108,7 +108,7 @@ def probability_below(
 
         P(p < x) = (I_t(a, b) - I_q(a, b)) / (I_{1-q}(a, b) - I_q(a, b)),    t = q + (1 - 2 q) x.
 
-    Where the data lie so far outside that both differences vanish, it is 1 below the interval and 0 above it.
+    Where the data lie so far outside that both differences vanish, see `_at_the_edge`.
 
     Args:
         x: Thresholds on the true rate in [0, 1].
@@ -138,9 +138,26 @@ def probability_below(
     floor, ceiling = cdfs(q, a, b), cdfs(1 - q, a, b)
     below = cdfs(observed_rate(np.clip(x, 0.0, 1.0), q), a, b) - floor
     room = ceiling - floor
-    outside = np.where(a / (a + b) < 0.5, 1.0, 0.0)
     far = room < 1e-12
-    return np.where(far, outside, np.divide(below, np.where(far, 1.0, room)).clip(0.0, 1.0))
+    share = np.divide(below, np.where(far, 1.0, room)).clip(0.0, 1.0)
+    if not far.any():  # as always without noise
+        return share
+    edge = _at_the_edge(np.clip(x, 0.0, 1.0), *(np.where(far, v, 2.0) for v in (a, b)), q)
+    return np.where(far, edge, share)
+
+
+def _at_the_edge(x: Floats, a: Floats, b: Floats, q: float) -> Floats:
+    """P(p < x) where the data lie so far below or above what noise allows that all of it is near p = 0, or p = 1.
+
+    Near its edge the log-density is a line, so what is left of the distribution is exponential.
+    """
+    low = a / (a + b) <= 0.5
+    rate = (1 - 2 * q) * np.where(
+        low, (b - 1) / (1 - q) - (a - 1) / q, (a - 1) / (1 - q) - (b - 1) / q
+    )
+    whole = -np.expm1(-rate)
+    near, beyond = -np.expm1(-rate * x), np.exp(-rate * (1 - x)) - np.exp(-rate)
+    return np.asarray(np.where(low, near, beyond) / whole).clip(0.0, 1.0)
 
 
 def reported_rate(rate: ArrayLike, *, success: float, failure: float) -> Floats:

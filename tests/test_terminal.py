@@ -95,6 +95,8 @@ WRONG: dict[str, list[list[str]]] = {
     "export": [[], ["notes.txt"], ["nowhere/all.jsonl"], ["folder", "--force"]],
     "import": [["nowhere.jsonl"], ["notes.txt"], ["folder"], ["notes.txt", "--format", "csv"]],
     "report": [["nowhere/r.html"], ["folder"], ["--plots", "notes.txt"]],
+    "compact": [[], ["--older-than", "-1", "--yes"], ["--older-than", "1"]],
+    "vacuum": [["-d", "nowhere.db"], ["--wild"], []],
     "doctor": [["-d", "nowhere.db"], ["--wild"], ["-d", "foo://bar"]],
     "migrate": [["-d", "nowhere.db"], ["more"], ["-d", "notes.txt"]],
     "demo": [["--episodes", "0"], ["--block", "none"], ["--seed", "x"]],
