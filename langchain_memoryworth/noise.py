@@ -141,9 +141,9 @@ def probability_below(
     far = room < 1e-12
     share = np.divide(below, np.where(far, 1.0, room)).clip(0.0, 1.0)
     if not far.any():  # as always without noise
-        return share
-    edge = _at_the_edge(np.clip(x, 0.0, 1.0), *(np.where(far, v, 2.0) for v in (a, b)), q)
-    return np.where(far, edge, share)
+        return np.asarray(share)
+    a, b = np.where(far, a, 2.0), np.where(far, b, 2.0)
+    return np.asarray(np.where(far, _at_the_edge(np.clip(x, 0.0, 1.0), a, b, q), share))
 
 
 def _at_the_edge(x: Floats, a: Floats, b: Floats, q: float) -> Floats:
@@ -157,7 +157,7 @@ def _at_the_edge(x: Floats, a: Floats, b: Floats, q: float) -> Floats:
     )
     whole = -np.expm1(-rate)
     near, beyond = -np.expm1(-rate * x), np.exp(-rate * (1 - x)) - np.exp(-rate)
-    return np.asarray(np.where(low, near, beyond) / whole).clip(0.0, 1.0)
+    return np.asarray((np.where(low, near, beyond) / whole).clip(0.0, 1.0))
 
 
 def reported_rate(rate: ArrayLike, *, success: float, failure: float) -> Floats:
