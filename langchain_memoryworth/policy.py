@@ -366,10 +366,13 @@ class Policy(BaseModel):
         """Whether `verdict` says LOW, without finding out what else it would say."""
         if self.confidence is None:
             return self.verdict(evidence) is Verdict.LOW
+        return self._surely_low(evidence, self.confidence)
+
+    def _surely_low(self, evidence: Evidence, confidence: float) -> bool:
         if evidence.effective_size < self.v_min:
             return False
         a, b = credible.parameters(evidence.worth, evidence.effective_size)
-        return credible.is_below(self._low(evidence), a, b, self.confidence)
+        return credible.is_below(self._low(evidence), a, b, confidence)
 
     def reason(self, evidence: Evidence) -> str:
         """The numbers that a status was judged by, in words."""
@@ -385,15 +388,11 @@ class Policy(BaseModel):
 
     def _stays_low(self, evidence: Evidence) -> bool:
         """Whether a memory that is suppressed is not far enough above the threshold to come back."""
-        low = self._low(evidence)
         if self.confidence is not None:
-            if evidence.effective_size < self.v_min:
-                return False
-            a, b = credible.parameters(evidence.worth, evidence.effective_size)
-            return credible.is_below(low, a, b, max(0.5, self.confidence - self.hysteresis))
+            return self._surely_low(evidence, max(0.5, self.confidence - self.hysteresis))
         verdict = self.verdict(evidence)
         if verdict is Verdict.MIXED:
-            return evidence.worth < min(low + self.hysteresis, 1.0) - TOLERANCE
+            return evidence.worth < min(self._low(evidence) + self.hysteresis, 1.0) - TOLERANCE
         return verdict is Verdict.LOW
 
     def _harms(self, evidence: Evidence, hysteresis: float) -> bool:
