@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from benchmarks.data import DIMENSION, Floats
 from benchmarks.machine import description
-from langchain_memoryworth.index import TERMS, VectorIndex
+from langchain_memoryworth.coordinates import TERMS
+from langchain_memoryworth.index import VectorIndex
 
 _K = 10
 _QUERIES = 50

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial, update_wrapper
 from operator import itemgetter
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -169,6 +170,13 @@ class Database:
             self.close()
             raise
         self._patience = float(BUSY_TIMEOUT_S)
+
+    @property
+    def file(self) -> Path | None:
+        """The file it is on; None if it is in memory, on a server, or named by a URI."""
+        name = self.engine.url.database
+        plain = self._sqlite and not self._opened.shared and name and not name.startswith("file:")
+        return Path(name) if plain and name else None
 
     @property
     def forked(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -28,7 +29,8 @@ from langchain_memoryworth.database import Database, Session, retried
 from langchain_memoryworth.engines import Durability
 from langchain_memoryworth.errors import InvalidInputError, InvalidVectorError, StoreClosedError
 from langchain_memoryworth.governance import Governance
-from langchain_memoryworth.index import Kind
+from langchain_memoryworth.graphs import Graphs
+from langchain_memoryworth.index import KINDS, Kind
 from langchain_memoryworth.ledger import Exposure, Ledger, Said
 from langchain_memoryworth.losses import Losses
 from langchain_memoryworth.memories import Memories, NewMemory, Text, Version
@@ -74,7 +76,10 @@ class Governor:
             model at hand, only the vectors that are stored.
         policy: Thresholds; None means those stored in the database, or the default ones.
         namespace: Where memories go and are looked for unless a call says otherwise.
-        index: `flat` is exact, `hnsw` approximate, `pgvector` searches in the Postgres itself.
+        index: `flat` is exact, `hnsw` approximate, either with `-fp16` takes half the memory, `pgvector` searches in the
+            Postgres itself.
+        graph_folder: Where the graphs of `hnsw` are kept from one process to the next; None means beside the database, if
+            that is a file.
         durability: See `Durability`.
         pool_size: Connections to a database server at most; None means 5.
         clock: Unix time in seconds.
@@ -89,13 +94,15 @@ class Governor:
         policy: Policy | None = None,
         namespace: Namespace = (),
         index: Kind = "flat",
+        graph_folder: os.PathLike[str] | str | None = None,
         durability: Durability = "normal",
         pool_size: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if index not in ("flat", "hnsw", "pgvector"):
+        if index not in KINDS:
             raise InvalidInputError(
-                f"index={index!r}; give 'flat', 'hnsw' or 'pgvector'", value=index
+                f"index={index!r}; give {', '.join(map(repr, KINDS[:-1]))} or {KINDS[-1]!r}",
+                value=index,
             )
         self.embedding = embedding
         self.namespace = namespace
@@ -112,13 +119,14 @@ class Governor:
         self._governance = Governance(self._database)
         self._trials = Trials(self._database)
         engine = mirror if index == "pgvector" else None
-        self._replica = Replica(self._database, self._memories, index, engine)
         self._recall = Recall(self._database, self._memories)
         self._closed = False
         self._analyst = Analyst(self._database, lambda: self.policy)
         self._steward = Steward(self._database, self._settings, lambda: self.policy, clock)
         self._carrier = Carrier(self._database, self._settings, clock, content_id, mirror.write)
         try:
+            graphs = Graphs(index, self._database.name, self._database.file, graph_folder)
+            self._replica = Replica(self._database, self._memories, index, graphs, engine)
             self._take_up(embedding_name, policy)
             if engine is not None:
                 engine.prepare(self._dimension)
@@ -143,6 +151,7 @@ class Governor:
         """Finish what is queued and close the database; a second call does nothing."""
         if not self._closed:
             self.outbox.close()
+            self._replica.keep()
             self._closed = True
             self._database.close()
 
@@ -448,10 +457,20 @@ class Governor:
     ) -> None:
         """Write down memories that live elsewhere, by their ids; `seq` in the exposures is not read."""
         self._ready()
-        with self._database.write() as session:
-            place = self._memories.place(session, self._in(namespace), digests, self._clock())
-            exposures = [e._replace(seq=place[i]) for i, e in shown.items()]
-            self._expose(session, episode, exposures, root)
+        space = self._in(namespace)
+        # Most are known, and then others may write beside this; only what is new needs to be alone.
+        for alone in (False, True):
+            with self._database.write(alone=alone) as session:
+                place = (
+                    self._memories.place(session, space, digests, self._clock())
+                    if alone
+                    else self._memories.placed(session, space, digests)
+                )
+                if len(place) < len(digests):
+                    continue
+                exposures = [e._replace(seq=place[i]) for i, e in shown.items()]
+                self._expose(session, episode, exposures, root)
+                return
 
     def versions(
         self, ids: Sequence[str], namespace: Namespace | None = None

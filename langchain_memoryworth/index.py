@@ -1,31 +1,25 @@
 """Vector search on FAISS: vectors in, nearest memories out. A cache; it can always be rebuilt from the database.
 
-Each stored row is a unit vector with a few coordinates of its own behind it, and each query carries the weights of
-those coordinates. So one inner product ranks all memories by `a*similarity + b*worth + ...`, exactly and at the price of
-a plain search, and the weights may differ from call to call.
+Which row is whose, which are held back or gone, and how a search gets k visible ones; how rows lie in FAISS is in
+`coordinates`.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
-import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-_faiss: Any = faiss  # its own type hints know neither the numpy arguments nor half of the classes
+from langchain_memoryworth.coordinates import Coordinates, Floats, Rows
 
-Floats = NDArray[np.float32]
-Kind = Literal["flat", "hnsw", "pgvector"]
-TERMS = 4
-"""Coordinates behind the vector that the ranking may weigh, apart from the one that hides a row."""
+Kind = Literal["flat", "hnsw", "flat-fp16", "hnsw-fp16", "pgvector"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _ACTIVE, _HELD, _GONE = 0, 1, 2
-_HNSW_M = 32
 _EF_SEARCH = 128
-_MOST_BUFFERS = 16
 _WIDEST = 4096
 """Nodes of the graph beyond which looking at every row is not much slower, and never wrong."""
 
@@ -48,26 +42,26 @@ class Found(NamedTuple):
         return Found(self.seqs[which], self.scores[which], self.similarities[which])
 
 
-class _Buffers(NamedTuple):
-    """What FAISS reads and writes in a search for k, with the pointers that its C++ function takes."""
+class Graph(NamedTuple):
+    """The graph of an index, without any vector.
 
-    query: Floats
-    scores: Floats
-    rows: NDArray[np.int64]
-    pointers: tuple[Any, Any, Any]
+    Attributes:
+        seqs: The memories that its nodes stand for, int64, shape (n,).
+        marks: Check sums of the vectors by which they were linked, uint64, shape (n,).
+        links: As FAISS writes them.
+    """
 
-    @classmethod
-    def of(cls, width: int, k: int) -> _Buffers:
-        arrays = np.empty(width, np.float32), np.empty(k, np.float32), np.empty(k, np.int64)
-        query, scores, rows = (_faiss.swig_ptr(a) for a in arrays)
-        return cls(*arrays, (query, scores, rows))
+    seqs: NDArray[np.int64]
+    marks: NDArray[np.uint64]
+    links: NDArray[np.uint8]
 
 
 class VectorIndex:
     """The memories of one namespace.
 
     `flat` is exact. `hnsw` is approximate and faster from some ten thousands on. Where so many rows around a query are hidden
-    that the graph would lose its way, it looks at every row, and `exact` counts these searches.
+    that the graph would lose its way, it looks at every row, and `exact` counts these searches. With `-fp16` vectors and
+    terms are rounded to float16: half the memory, and similarities that are off by less than 0.001.
 
     Args:
         dimension: Of the vectors.
@@ -84,21 +78,19 @@ class VectorIndex:
     def __init__(self, dimension: int, kind: Kind = "flat") -> None:
         self.dimension = dimension
         self.kind = kind
-        self._width = dimension + 1 + TERMS
-        self._index: Any = (
-            _faiss.IndexFlatIP(self._width)
-            if kind == "flat"
-            else _faiss.IndexHNSWFlat(self._width, _HNSW_M, _faiss.METRIC_INNER_PRODUCT)
+        self._at = Coordinates(
+            dimension, half=kind.endswith("-fp16"), graph=kind.startswith("hnsw")
         )
-        if kind == "hnsw":
-            self._index.hnsw.efSearch = _EF_SEARCH
         self.exact = 0  # searches that looked at every row although there is a graph
         self._seqs = np.empty(0, np.int64)
         self._state = np.empty(0, np.int8)
         self._row_of: dict[int, int] = {}
         self._gone = 0
-        self._view: Floats | None = None
-        self._buffers: dict[int, _Buffers] = {}
+        # Of a graph alone: what each row is now, and what it was when it was linked.
+        self._marks = np.empty(0, np.uint64)
+        self._linked = np.empty(0, np.uint64)
+        self._astray = 0
+        self._unsaved = 0
         # FAISS gives wrong answers, without an error, when a row is added during a search.
         self._lock = threading.RLock()
 
@@ -117,6 +109,16 @@ class VectorIndex:
     def gone(self) -> int:
         """How many rows are dead and only take space."""
         return self._gone
+
+    @property
+    def has_graph(self) -> bool:
+        """Whether it is approximate."""
+        return self._at.graph
+
+    @property
+    def doublings(self) -> int:
+        """How often a term may double before there is no room for it."""
+        return 15 if self._at.half else 64
 
     # -- writing ----------------------------------------------------------------------------------------------
 
@@ -149,12 +151,12 @@ class VectorIndex:
             held: Shape (n,); True hides the row from `search`.
         """
         with self._lock:
-            known = np.array([s in self._row_of for s in seqs.tolist()], dtype=np.bool_)
+            known = self.known(seqs)
             self._append(seqs[~known], vectors[~known], terms[~known])
             if known.any():
                 rows = self._rows(seqs[known])
-                self._storage()[rows, : self.dimension] = vectors[known]
-                self._storage()[rows, self.dimension + 1 :] = terms[known]
+                self._overwrite(rows, vectors[known])
+                self._at.set_terms(rows, terms[known])
             self._set_state(self._rows(seqs), held)
 
     def update(
@@ -163,7 +165,7 @@ class VectorIndex:
         """Set the coordinates and the visibility of rows that are `alive`; shapes as in `upsert`."""
         with self._lock:
             rows = self._rows(seqs)
-            self._storage()[rows, self.dimension + 1 :] = terms
+            self._at.set_terms(rows, terms)
             self._set_state(rows, held)
 
     def alive(self, seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -177,7 +179,7 @@ class VectorIndex:
             rows = self._rows(np.array([s for s in seqs.tolist() if s in self._row_of], np.int64))
             self._gone += int(np.count_nonzero(self._state[rows] != _GONE))
             self._state[rows] = _GONE
-            self._hide(rows, np.ones(len(rows), np.bool_))
+            self._at.hide(rows, np.ones(len(rows), np.bool_))
 
     def _append(
         self, seqs: NDArray[np.int64], vectors: Floats, terms: NDArray[np.floating]
@@ -185,41 +187,98 @@ class VectorIndex:
         first = len(self._seqs)
         if not len(seqs):
             return
-        block = np.zeros((len(seqs), self._width), np.float32)
-        block[:, : self.dimension] = vectors
-        block[:, self.dimension + 1 :] = terms
-        self._index.add(block)
-        self._view = None
+        self._at.append(vectors, terms)
         self._seqs = np.concatenate([self._seqs, seqs])
         self._state = np.concatenate([self._state, np.zeros(len(seqs), np.int8)])
         self._row_of.update(zip(seqs.tolist(), range(first, first + len(seqs)), strict=True))
+        if self.has_graph:
+            marks = _marks(vectors)
+            self._marks = np.concatenate([self._marks, marks])
+            self._linked = np.concatenate([self._linked, marks])
+            self._unsaved += len(seqs)
 
-    def _set_state(self, rows: NDArray[np.int64], held: NDArray[np.bool_]) -> None:
+    def _overwrite(self, rows: Rows, vectors: Floats) -> None:
+        self._at.set_vectors(rows, vectors)
+        if self.has_graph:
+            before = self._lost(rows)
+            self._marks[rows] = _marks(vectors)
+            self._astray += self._lost(rows) - before
+
+    def _lost(self, rows: Rows) -> int:
+        marks = self._marks[rows]
+        return int(np.count_nonzero((marks == 0) | (marks != self._linked[rows])))
+
+    def _set_state(self, rows: Rows, held: NDArray[np.bool_]) -> None:
         if self._gone:
             self._gone -= int(np.count_nonzero(self._state[rows] == _GONE))
         self._state[rows] = np.where(held, _HELD, _ACTIVE)
-        self._hide(rows, held)
+        self._at.hide(rows, held)
 
-    def _hide(self, rows: NDArray[np.int64], hidden: NDArray[np.bool_]) -> None:
-        # The graph of HNSW is walked through hidden rows too, so there they are dropped afterwards instead.
-        # A large negative number would let them come back when fewer than k others are left.
-        if self.kind == "flat":
-            self._storage()[rows, self.dimension] = np.where(hidden, -np.inf, 0.0)
-
-    def _storage(self) -> Floats:
-        """FAISS's own memory as an array; taken anew after every add, which may have moved it."""
-        if self._view is not None:
-            return self._view
-        flat = self._index if self.kind == "flat" else _faiss.downcast_index(self._index.storage)
-        count = int(flat.ntotal) * self._width
-        if not count:
-            return np.empty((0, self._width), np.float32)
-        array: Floats = _faiss.rev_swig_ptr(flat.get_xb(), count).reshape(-1, self._width)
-        self._view = array
-        return array
-
-    def _rows(self, seqs: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _rows(self, seqs: NDArray[np.int64]) -> Rows:
         return np.array([self._row_of[s] for s in seqs.tolist()], dtype=np.int64)
+
+    # -- the graph --------------------------------------------------------------------------------------------
+
+    @property
+    def worn(self) -> bool:
+        """Whether the graph had better be built anew: over a tenth of it leads nowhere, or half of it is gone."""
+        n = len(self._seqs)
+        return self.has_graph and (10 * self._astray > n or 2 * self._gone > n)
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether over a hundredth of the graph was linked since it was last read or kept."""
+        return 100 * self._unsaved > len(self._seqs)
+
+    def graph(self) -> Graph:
+        """What `take_over` of another process needs. It holds no vector, so nothing of what may be erased."""
+        with self._lock:
+            self._unsaved = 0
+            return Graph(self._seqs, self._linked.copy(), self._at.links())
+
+    def take_over(self, graph: Graph) -> bool:
+        """Begin with the nodes of a graph, all of them gone until they are given by `upsert` or `fill`.
+
+        What is not a node must not come before all nodes are there: it would be linked by vectors of zeros.
+
+        Args:
+            graph: Of an index of this kind; this one is empty.
+
+        Returns:
+            False, and nothing is changed, if the graph does not fit.
+        """
+        n = len(graph.seqs)
+        with self._lock:
+            if len(graph.marks) != n or not self._at.link(graph.links, n):
+                return False
+            self._seqs, self._linked = graph.seqs, graph.marks
+            self._row_of = dict(zip(graph.seqs.tolist(), range(n), strict=True))
+            self._state = np.full(n, _GONE, np.int8)
+            self._marks = np.zeros(n, np.uint64)
+            self._gone = self._astray = n
+            return True
+
+    def known(self, seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which memories have a row, gone or not."""
+        return np.array([s in self._row_of for s in seqs.tolist()], dtype=np.bool_)
+
+    def hollow(self) -> NDArray[np.int64]:
+        """The memories whose nodes have had no vector yet."""
+        seqs: NDArray[np.int64] = self._seqs[self._marks == 0]
+        return seqs
+
+    def fill(self, seqs: NDArray[np.int64], vectors: Floats) -> None:
+        """Give gone rows their vectors, which lead to others."""
+        with self._lock:
+            self._overwrite(self._rows(seqs), vectors)
+
+    def disown(self) -> None:
+        """Forget the check sums of vectors that are no longer to be had, in what is kept too."""
+        with self._lock:
+            lost = (self._marks == 0) & (self._linked != 0)
+            if lost.any():
+                self._linked[lost] = 0
+                self._unsaved = len(self._seqs)
 
     # -- searching --------------------------------------------------------------------------------------------
 
@@ -247,7 +306,7 @@ class VectorIndex:
         with self._lock:
             if not len(self._seqs):
                 return _nothing()
-            similarities = self._storage()[:, : self.dimension] @ query
+            similarities = self._at.similarities(query)
             rows = np.flatnonzero((self._state == _ACTIVE) & (similarities >= floor))
             return self._ranked(rows, query, weights)
 
@@ -262,81 +321,45 @@ class VectorIndex:
     def vectors(self, seqs: NDArray[np.int64]) -> Floats:
         """The vectors of rows, a copy, float32, shape (n, dimension)."""
         with self._lock:
-            return self._storage()[self._rows(seqs), : self.dimension].copy()
+            return self._at.vectors(self._rows(seqs))
 
-    def _full(self, query: Floats, weights: Sequence[float], out: Floats) -> Floats:
-        np.multiply(query, np.float32(weights[0]), out=out[: self.dimension])
-        out[self.dimension] = 1.0  # the weight of the hiding coordinate, never 0: 0 * -inf is NaN
-        out[self.dimension + 1 :] = weights[1:]
-        return out
-
-    def _nearest(
-        self, query: Floats, weights: Sequence[float], k: int
-    ) -> tuple[Floats, NDArray[np.int64]]:
-        if self.kind == "flat":
-            return self._scan(query, weights, k)
-        full = self._full(query, weights, np.empty(self._width, np.float32))
+    def _nearest(self, query: Floats, weights: Sequence[float], k: int) -> tuple[Floats, Rows]:
+        if not self.has_graph:
+            return self._at.scan(query, weights, k)
+        full = self._at.weighted(query, weights, np.zeros(self._at.width, np.float32))
         hidden = np.count_nonzero(self._state)  # an active row is 0
         width = max(_EF_SEARCH, 2 * k)
         if not hidden:
-            return self._walk(full, k, width)
+            return self._at.walk(full, k, width)
         wanted = min(k, len(self._state) - int(hidden))
         if not wanted:
             return np.full(1, -np.inf, np.float32), np.full(1, -1, np.int64)
         # A graph that is told to leave rows out stops early where they are many: with nine in ten of a topic hidden it
         # finds a third of what it should. Walked as it is, its first half is as good as ever; what is hidden is dropped then.
         while width <= max(_EF_SEARCH, min(_WIDEST, len(self._state) // 16)):
-            scores, rows = self._walk(full, width, width)
+            scores, rows = self._at.walk(full, width, width)
             shown = np.flatnonzero((rows >= 0) & (self._state[rows] == _ACTIVE))
             if len(shown) >= wanted and shown[wanted - 1] < width // 2:
                 return scores[shown[:k]], rows[shown[:k]]
             width *= 4
         self.exact += 1
-        selector = _faiss.IDSelectorBitmap(np.packbits(self._state == _ACTIVE, bitorder="little"))
-        storage = _faiss.downcast_index(self._index.storage)
-        found = storage.search(full[None], k, params=_faiss.SearchParameters(sel=selector))
-        return found[0][0], found[1][0]
+        return self._at.scan_some(full, k, self._state == _ACTIVE)
 
-    def _walk(self, full: Floats, k: int, width: int) -> tuple[Floats, NDArray[np.int64]]:
-        parameters = _faiss.SearchParametersHNSW(efSearch=width)
-        scores, rows = self._index.search(full[None], k, params=parameters)
-        return scores[0], rows[0]
-
-    def _scan(
-        self, query: Floats, weights: Sequence[float], k: int
-    ) -> tuple[Floats, NDArray[np.int64]]:
-        # FAISS's C++ function on arrays of our own: its Python wrapper takes a fifth of a search among 1,000.
-        buffers = self._buffers.get(k)
-        if buffers is None:
-            if len(self._buffers) >= _MOST_BUFFERS:
-                self._buffers.clear()
-            buffers = self._buffers[k] = _Buffers.of(self._width, k)
-        self._full(query, weights, buffers.query)
-        asked, scores, rows = buffers.pointers
-        self._index.search_c(1, asked, k, scores, rows)
-        return buffers.scores.copy(), buffers.rows.copy()
-
-    def _ranked(self, rows: NDArray[np.int64], query: Floats, weights: Sequence[float]) -> Found:
-        storage = self._storage()
-        full = self._full(query, weights, np.empty(self._width, np.float32))
-        full[self.dimension] = 0.0
-        scores = np.empty(len(rows), np.float32)
-        for start in range(0, len(rows), 8192):  # a copy of some rows at a time, not of all
-            part = storage[rows[start : start + 8192]]
-            part[:, self.dimension] = 0.0
-            scores[start : start + 8192] = part @ full
+    def _ranked(self, rows: Rows, query: Floats, weights: Sequence[float]) -> Found:
+        scores = self._at.scores(rows, query, weights)
         order = np.argsort(-scores, kind="stable")
         return self._found(rows[order], scores[order], query)
 
-    def _found(self, rows: NDArray[np.int64], scores: Floats, query: Floats) -> Found:
-        # Whole rows, and then a part of them: twice as fast as rows and columns at once.
-        similarities = self._storage().take(rows, axis=0)[:, : self.dimension] @ query
+    def _found(self, rows: Rows, scores: Floats, query: Floats) -> Found:
+        similarities = self._at.vectors(rows) @ query
         return Found(self._seqs.take(rows), scores, similarities.clip(-1.0, 1.0))
 
 
-def single_threaded() -> None:
-    """Make FAISS start no threads: after a fork it would wait for ever for those of the parent."""
-    _faiss.omp_set_num_threads(1)
+def _marks(vectors: Floats) -> NDArray[np.uint64]:
+    """A check sum of each vector, never 0, which means that there is none."""
+    words = np.ascontiguousarray(vectors).view(np.uint32)
+    sums: NDArray[np.uint64] = np.maximum(words.sum(axis=1, dtype=np.uint64), np.uint64(1))
+    return sums
 
 
 def _nothing() -> Found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -119,6 +119,11 @@ class Feed:
     expires_at: NDArray[np.float64]
     written_at: NDArray[np.float64]
     counters: NDArray[np.int64]
+
+    def take(self, which: NDArray[np.bool_]) -> Feed:
+        """Some of the rows."""
+        columns = {f.name: getattr(self, f.name)[which] for f in fields(self)[:-1]}
+        return Feed(**columns, counters=self.counters[:, which])
 
 
 class Recount(NamedTuple):
@@ -383,7 +388,7 @@ class Memories:
 
         An id that is a memory of this store stands for that one, whatever its digest.
         """
-        found = self._placed(session, namespace, digests)
+        found = self.placed(session, namespace, digests)
         new = [
             NewMemory(i, digest, {}, np.empty(0, np.float32))
             for i, digest in digests.items()
@@ -391,12 +396,13 @@ class Memories:
         ]
         if new:
             self.add(session, namespace, new, now)
-            found = self._placed(session, namespace, digests)
+            found = self.placed(session, namespace, digests)
         return found
 
-    def _placed(
+    def placed(
         self, session: Session, namespace: Namespace, digests: Mapping[str, str]
     ) -> dict[str, int]:
+        """Those of `place` that are written down already."""
         return {
             v.id: v.seq
             for versions in self.versions(session, namespace, list(digests)).values()

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from langchain_memoryworth.coordinates import Floats
 from langchain_memoryworth.database import Database, Session, Statement
 from langchain_memoryworth.errors import InvalidInputError, MissingExtensionError, StorageError
-from langchain_memoryworth.index import Floats, Found
+from langchain_memoryworth.index import Found
 from langchain_memoryworth.memories import Feed, born_after
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Namespace, namespace_key
@@ -146,6 +147,7 @@ class PgVectorIndex:
     """
 
     gone = 0
+    doublings = 64
     held = 1
     """Perhaps: the search for what is held back finds out."""
 

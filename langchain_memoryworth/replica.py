@@ -5,14 +5,16 @@ from __future__ import annotations
 import heapq
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from langchain_memoryworth.coordinates import TERMS, single_threaded
 from langchain_memoryworth.database import Database, Session, retried
 from langchain_memoryworth.evidence import UNIT
-from langchain_memoryworth.index import TERMS, Kind, VectorIndex, single_threaded
+from langchain_memoryworth.graphs import Graphs
+from langchain_memoryworth.index import Graph, Kind, VectorIndex
 from langchain_memoryworth.memories import Change, Feed, Memories, Recount, as_feed
 from langchain_memoryworth.pgvector_index import Mirror, PgVectorIndex
 from langchain_memoryworth.policy import Policy, Rank
@@ -22,8 +24,6 @@ from langchain_memoryworth.trials import Rates, Trials
 logger = logging.getLogger("langchain_memoryworth")
 TELL_EVERY = 100_000
 """Memories of a namespace after which the log says how far loading it has come; less takes no time worth telling."""
-_MAX_HALF_LIVES = 64.0
-"""Recency is stored as 2**(age before loading / half-life); a float32 has room for twice this."""
 
 
 class Space:
@@ -156,8 +156,9 @@ class Space:
 
     def outdated(self, now: float) -> bool:
         """Whether it is better loaded anew: recency out of range, or most rows dead."""
-        gone = self.index.gone
-        return self._half_lives(now) > _MAX_HALF_LIVES or gone > max(1000, len(self.index))
+        index = self.index
+        late = self._half_lives(now) > index.doublings
+        return late or index.gone > max(1000, len(index))
 
     def _half_lives(self, now: float) -> float:
         if self.policy.recency_half_life is None:
@@ -169,9 +170,15 @@ class Replica:
     """All namespaces that this process has looked at."""
 
     def __init__(
-        self, database: Database, memories: Memories, kind: Kind, mirror: Mirror | None = None
+        self,
+        database: Database,
+        memories: Memories,
+        kind: Kind,
+        graphs: Graphs,
+        mirror: Mirror | None = None,
     ) -> None:
         self._database = database
+        self._graphs = graphs
         self._mirror = mirror
         self._memories = memories
         self._trials = Trials(database)
@@ -185,7 +192,7 @@ class Replica:
     def anew(self) -> Replica:
         """The same with nothing loaded, for a child process: what another thread was changing may be half done."""
         single_threaded()
-        return Replica(self._database, self._memories, self._kind, self._mirror)
+        return Replica(self._database, self._memories, self._kind, self._graphs, self._mirror)
 
     @retried
     def refresh(self) -> bool:
@@ -237,11 +244,7 @@ class Replica:
             space = self._spaces.get(namespace)
             # Another thread may have loaded it under the policy before this one.
             if space is None or space.policy is not policy or space.outdated(now):
-                space = Space(namespace, dimension, self._kind, policy, now, self._mirror)
-                if self._mirror is None:
-                    with self._database.read() as session:
-                        # What was committed since the cursor is seen here and applied again later: the same rows.
-                        self._load(session, space, namespace, dimension)
+                space = self._loaded(namespace, dimension, policy, now)
                 self._spaces[namespace] = space
                 self._keys[namespace_key(namespace)] = namespace
             if not space.rates_known:
@@ -251,13 +254,72 @@ class Replica:
             space.expire(now)
             return space
 
-    def _load(self, session: Session, space: Space, namespace: Namespace, dimension: int) -> None:
+    def _loaded(self, namespace: Namespace, dimension: int, policy: Policy, now: float) -> Space:
+        graph = self._graphs.read(namespace, dimension)
+        for start in (None,) if graph is None else (graph, None):
+            space = Space(namespace, dimension, self._kind, policy, now, self._mirror)
+            index = space.index
+            if isinstance(index, PgVectorIndex):
+                break
+            # What was committed since the cursor is seen here and applied again later: the same rows.
+            with self._database.read() as session:
+                if start is None:
+                    for feed in self._feed(session, namespace, dimension):
+                        space.apply(feed)
+                elif not self._resume(session, space, index, namespace, start):
+                    logger.info("%s: its graph is built anew", namespace_key(namespace))
+                    continue
+            self._keep(namespace, index)
+            break
+        return space
+
+    def _resume(
+        self,
+        session: Session,
+        space: Space,
+        index: VectorIndex,
+        namespace: Namespace,
+        graph: Graph,
+    ) -> bool:
+        """Load a namespace onto a graph of its older state; False if the two have too little in common."""
+        if 2 * len(graph.seqs) < self._memories.count(session, namespace):
+            return False
+        if not index.take_over(graph):
+            return False
+        new: list[Feed] = []
+        for feed in self._feed(session, namespace, index.dimension):
+            known = index.known(feed.seqs)
+            space.apply(feed.take(known))
+            if not known.all():
+                new.append(feed.take(~known))
+        for rows in self._memories.feed_some(session, index.hollow().tolist()).values():
+            retired = as_feed(rows, index.dimension)
+            index.fill(retired.seqs, retired.vectors)
+        if index.worn:
+            return False
+        index.disown()
+        for feed in new:
+            space.apply(feed)
+        return True
+
+    def _feed(self, session: Session, namespace: Namespace, dimension: int) -> Iterator[Feed]:
         total, done = self._memories.count(session, namespace), 0
         for feed in self._memories.feed(session, namespace, dimension):
-            space.apply(feed)
+            yield feed
             before, done = done, done + len(feed.seqs)
             if before // TELL_EVERY < done // TELL_EVERY:
                 logger.info("%s: %d of %d memories loaded", namespace_key(namespace), done, total)
+
+    def _keep(self, namespace: Namespace, index: VectorIndex) -> None:
+        if index.has_graph and index.unsaved:
+            self._graphs.keep(namespace, index.dimension, index.graph())
+
+    def keep(self) -> None:
+        """Write down the graphs that have grown, for whoever opens the store next."""
+        with self._lock:
+            for namespace, space in self._spaces.items():
+                if isinstance(space.index, VectorIndex):
+                    self._keep(namespace, space.index)
 
     @property
     def exact(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
@@ -42,8 +43,10 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
         policy: Thresholds; None means those stored in the database, or the default ones.
         namespace: Where memories go and are looked for unless a call says otherwise.
         embedding_name: What to call the model; by default its `model_name`.
-        index: `flat` is exact, `hnsw` approximate and faster for many memories; `pgvector` searches in the Postgres
-            itself, for stores that do not fit into a worker.
+        index: `flat` is exact, `hnsw` approximate and faster for many memories; `flat-fp16` and `hnsw-fp16` round vectors to
+            half the memory; `pgvector` searches in the Postgres itself, for stores that do not fit into a worker.
+        graph_folder: Where the graphs of `hnsw` are kept from one process to the next; None means beside an SQLite file,
+            and nowhere with Postgres.
         durability: `normal` survives a crash of the process, `full` a power failure too.
         pool_size: Connections to a database server at most; None means 5.
         clock: Unix time in seconds; for tests and simulations.
@@ -73,6 +76,7 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
         namespace: Sequence[str] | str = (),
         embedding_name: str | None = None,
         index: Kind = "flat",
+        graph_folder: os.PathLike[str] | str | None = None,
         durability: Durability = "normal",
         pool_size: int | None = None,
         clock: Callable[[], float] = time.time,
@@ -90,6 +94,7 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
             policy=policy,
             namespace=checked(namespace),
             index=index,
+            graph_folder=graph_folder,
             durability=durability,
             pool_size=pool_size,
             clock=clock,

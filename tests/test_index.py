@@ -10,16 +10,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_memoryworth.index import TERMS, Found, Kind, VectorIndex
+from langchain_memoryworth.coordinates import TERMS
+from langchain_memoryworth.index import Found, Kind, VectorIndex
 
 D = 6
+KINDS: tuple[Kind, ...] = ("flat", "hnsw", "flat-fp16", "hnsw-fp16")
 
 
 class Model:
     """What the index should hold: a dict, and every answer worked out from scratch in float64."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: Kind) -> None:
         self.rows: dict[int, tuple[np.ndarray, np.ndarray, bool]] = {}
+        self.precision = np.float16 if kind.endswith("fp16") else np.float32
+
+    def kept(self, numbers: np.ndarray) -> np.ndarray:
+        """Numbers as the index keeps them."""
+        return numbers.astype(self.precision).astype(np.float64)
 
     def scores(
         self, query: np.ndarray, weights: np.ndarray, held: bool = False
@@ -66,7 +73,7 @@ operation = st.one_of(
 
 def run(kind: Kind, operations: list[tuple[str, Any]], seed: int) -> None:
     rng = np.random.default_rng(seed)
-    index, model = VectorIndex(D, kind), Model()
+    index, model = VectorIndex(D, kind), Model(kind)
     for name, argument in operations:
         if name == "search":
             check(index, model, argument, rng)
@@ -86,13 +93,13 @@ def run(kind: Kind, operations: list[tuple[str, Any]], seed: int) -> None:
                 model.rows.pop(s, None)
         elif name == "update":
             index.update(seqs, terms, held)
-            for s, t, h in zip(chosen, terms, held.tolist(), strict=True):
+            for s, t, h in zip(chosen, model.kept(terms), held.tolist(), strict=True):
                 model.rows[s] = (model.rows[s][0], t, h)
         else:
             vectors = unit(rng, n)
             index.upsert(seqs, vectors, terms, held)
             for s, v, t, h in zip(
-                chosen, vectors.astype(np.float64), terms, held.tolist(), strict=True
+                chosen, model.kept(vectors), model.kept(terms), held.tolist(), strict=True
             ):
                 model.rows[s] = (v, t, h)
         assert len(index) == len(model.rows)
@@ -120,22 +127,57 @@ def check(index: VectorIndex, model: Model, k: int, rng: np.random.Generator) ->
         assert_best(index.held_back(query, weights, line), over, len(over), model, q)
 
 
+@pytest.mark.parametrize("kind", ["flat", "flat-fp16"])
 @settings(max_examples=120)
-@given(st.lists(operation, max_size=25), st.integers(0, 2**16))
-def test_flat_is_brute_force(operations: list[tuple[str, Any]], seed: int) -> None:
-    run("flat", operations, seed)
+@given(operations=st.lists(operation, max_size=25), seed=st.integers(0, 2**16))
+def test_flat_is_brute_force(kind: Kind, operations: list[tuple[str, Any]], seed: int) -> None:
+    run(kind, operations, seed)
 
 
+@pytest.mark.parametrize("kind", ["hnsw", "hnsw-fp16"])
 @settings(max_examples=60)
-@given(st.lists(operation, max_size=25), st.integers(0, 2**16))
+@given(operations=st.lists(operation, max_size=25), seed=st.integers(0, 2**16))
 def test_hnsw_is_brute_force_where_it_sees_everything(
-    operations: list[tuple[str, Any]], seed: int
+    kind: Kind, operations: list[tuple[str, Any]], seed: int
 ) -> None:
     """With fewer rows than its search width the graph is walked in full, so here it has to be exact too."""
-    run("hnsw", operations, seed)
+    run(kind, operations, seed)
 
 
-@pytest.mark.parametrize("kind", ["flat", "hnsw"])
+@pytest.mark.parametrize("kind", ["flat-fp16", "hnsw-fp16"])
+def test_a_rounded_score_is_off_by_no_more_than_its_bits_say(kind: Kind) -> None:
+    """A float16 is off by at most 2**-11 of itself, so an inner product of unit vectors by at most 2**-11, and each
+    weighted term by as much of itself."""
+    rng = np.random.default_rng(12)
+    n, d, weights = 400, 64, np.array([0.6, 0.4, -0.2, 0.1, 0.3])
+    index = VectorIndex(d, kind)
+    vectors, terms = unit(rng, n, d), rng.uniform(-1, 2, (n, TERMS))
+    index.upsert(np.arange(n), vectors, terms, np.zeros(n, bool))
+    (query,) = unit(rng, 1, d)
+    found = index.search(query, weights.tolist(), n)
+    assert sorted(found.seqs.tolist()) == list(range(n))
+    similarities = (vectors.astype(np.float64) @ query)[found.seqs]
+    sums = np.abs(terms * weights[1:]).sum(axis=1)[found.seqs]
+    exact = 0.6 * similarities + (terms @ weights[1:])[found.seqs]
+    assert np.all(np.abs(found.similarities - similarities) <= 2**-11 + 1e-6)
+    assert np.all(np.abs(found.scores - exact) <= 2**-11 * (0.6 + sums) + 1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_term_beyond_all_numbers_neither_hides_a_row_nor_shows_a_hidden_one(kind: Kind) -> None:
+    """2**100 is no float16, whose largest is 65504: as infinity it would outweigh the infinity that hides."""
+    index = VectorIndex(2, kind)
+    vectors = np.array([[1, 0], [0, 1], [0.6, 0.8]], np.float32)
+    terms = np.array([[0, 0, 2.0**100, 0], [0, 0, -(2.0**100), 0], [0, 0, 2.0**100, 0]])
+    index.upsert(np.arange(3), vectors, terms, np.array([True, False, False]))
+    for _ in range(2):
+        found = index.search(vectors[0], [1, 0, 0, 1, 0], 3)
+        assert found.seqs.tolist() == [2, 1]
+        assert np.isfinite(found.scores).all()
+        index.update(np.arange(3), terms, np.array([True, False, False]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_empty_index_finds_nothing(kind: Kind) -> None:
     index = VectorIndex(D, kind)
     query = np.eye(D, dtype=np.float32)[0]
@@ -149,7 +191,7 @@ def test_an_empty_index_finds_nothing(kind: Kind) -> None:
     assert len(index) == index.held == index.gone == 0
 
 
-@pytest.mark.parametrize("kind", ["flat", "hnsw"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("k", [1, 9, 10, 11, 1000])
 def test_k_beyond_the_visible_is_not_padded(kind: Kind, k: int) -> None:
     rng = np.random.default_rng(1)
@@ -162,7 +204,7 @@ def test_k_beyond_the_visible_is_not_padded(kind: Kind, k: int) -> None:
     assert np.isfinite(found.scores).all()
 
 
-@pytest.mark.parametrize("kind", ["flat", "hnsw"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_everything_held_is_nothing_found_and_all_comes_back(kind: Kind) -> None:
     rng = np.random.default_rng(2)
     index = VectorIndex(D, kind)
@@ -175,7 +217,7 @@ def test_everything_held_is_nothing_found_and_all_comes_back(kind: Kind) -> None
     assert len(index.search(query, [1, 0, 0, 0, 0], 50).seqs) == 50
 
 
-@pytest.mark.parametrize("kind", ["flat", "hnsw"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_removed_row_can_return_with_another_vector(kind: Kind) -> None:
     index = VectorIndex(2, kind)
     one = np.array([7])
@@ -189,7 +231,7 @@ def test_a_removed_row_can_return_with_another_vector(kind: Kind) -> None:
     assert (found.seqs.tolist(), found.similarities.tolist()) == ([7], [1.0])
 
 
-@pytest.mark.parametrize("kind", ["flat", "hnsw"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_zero_query_and_zero_weights_do_not_make_nan(kind: Kind) -> None:
     rng = np.random.default_rng(3)
     index = VectorIndex(D, kind)
@@ -223,7 +265,7 @@ def test_vectors_are_copies() -> None:
     assert np.array_equal(index.vectors(np.array([7, 5])), given_[[2, 0]])
 
 
-@pytest.mark.parametrize("kind", ["flat", "hnsw"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
 def test_many_rows_and_the_share_that_is_held(kind: Kind, share: float) -> None:
     """Flat is exact; HNSW had recall .91 to .98 of random vectors at width 128 and 100,000 rows (facts/limits.md), so at
@@ -243,10 +285,12 @@ def test_many_rows_and_the_share_that_is_held(kind: Kind, share: float) -> None:
         found = index.search(query, [1, 0, 0, 0, 0], k)
         assert len(found.seqs) == k
         recalls.append(len(set(found.seqs.tolist()) & set(best.tolist())) / k)
-    assert min(recalls) == 1.0 if kind == "flat" else np.mean(recalls) >= 0.9
+    # Two neighbours that float16 rounds to one similarity, or swaps, may change places at the end of the ten.
+    least = {"flat": 1.0, "flat-fp16": 0.98}.get(kind, 0.9)
+    assert np.mean(recalls) >= least
 
 
-@pytest.mark.parametrize("kind", ["flat", "hnsw"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_searches_while_rows_are_added(kind: Kind) -> None:
     """FAISS alone gave wrong top-1 answers here, without an error."""
     rng = np.random.default_rng(6)

@@ -25,6 +25,7 @@ from langchain_memoryworth.errors import (
     StorageReadOnlyError,
     StorageUnavailableError,
 )
+from langchain_memoryworth.ledger import Exposure
 from langchain_memoryworth.records import EpisodeKey
 from tests.fakes import HashedWords, assert_exact, execute, fold_of_ledger, query
 from tests.ledger_server import Server, ledger_server, new_schema
@@ -328,6 +329,22 @@ def test_settlements_of_shared_memories_run_beside_each_other(
         session.rows(Statement("SELECT 1"))
         assert store.record_outcome("two", True)
     assert store.record_outcome("one", True)
+
+
+def test_external_memories_that_are_known_are_shown_beside_settlements(
+    make_store: StoreMaker, place: str
+) -> None:
+    """Only one that is new has to be alone: for this it would wait here until it gives up."""
+    store = make_store(place)
+    digests = {"x": "sha256:x", "y": "sha256:y"}
+    shown = {"x": Exposure(0, 0, None), "y": Exposure(0, 1, None)}
+    store.governor.expose_external(EpisodeKey("one"), digests, shown, None)
+    with store.governor._database.write(alone=False) as session:
+        session.rows(Statement("SELECT 1"))
+        store.governor.expose_external(EpisodeKey("two"), digests, shown, None)
+    assert store.record_outcome("two", True)
+    rows = query(store, "SELECT COUNT(*), COUNT(DISTINCT seq) FROM exposures")
+    assert rows == [(4, 2)]
 
 
 def test_opposite_orders_do_not_block_each_other(make_store: StoreMaker, place: str) -> None:

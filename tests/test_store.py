@@ -417,7 +417,7 @@ def test_mmr_keeps_filters_and_suppression(make_store: StoreMaker, url: str) -> 
 # -- k active memories ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("index", ["flat", "hnsw"])
+@pytest.mark.parametrize("index", ["flat", "hnsw", "flat-fp16", "hnsw-fp16"])
 def test_k_active_are_returned_however_many_suppressed_are_nearer(
     make_store: StoreMaker, url: str, index: str
 ) -> None:
