@@ -27,6 +27,7 @@ from langchain_memoryworth.parcel import (
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.progress import Progress, unwatched, watched
 from langchain_memoryworth.records import Imported, namespace_key
+from langchain_memoryworth.use import Use, checked_use, shares_of, to_document
 
 
 class _Plan(NamedTuple):
@@ -213,15 +214,19 @@ class Archive:
                 "seq": seq,
                 "arm": x.arm.value,
                 "shown": int(x.shown),
-                "used": None if x.used is None else int(x.used),
             }
             session.run(_ADD_EXPOSURE, values)
         names = {tombstone(n): tombstone(s) for n, s in plan.number.items()}
         for o in e.outcomes:
-            used = None if o.used is None else json.dumps([names.get(i, i) for i in o.used])
+            used = None if o.used is None else _renamed(o.used, names)
             session.run(_ADD_OUTCOME, {**o.model_dump(), "eid": eid, "used": used})
         standing.changed(session, "episode", eid)
         return eid
+
+
+def _renamed(use: Use, names: Mapping[str, str]) -> str:
+    shares = {names.get(i, i): share for i, share in shares_of(use).items()}
+    return to_document(checked_use(shares))
 
 
 def _plan(session: Session, parcel: Parcel) -> _Plan:

@@ -7,7 +7,7 @@ one unit, so that taking an outcome back leaves the counters bit for bit as they
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import lru_cache
 from numbers import Real
@@ -40,8 +40,9 @@ class Shown(NamedTuple):
 CreditFunction = Callable[[Sequence[Shown]], Sequence[float]]
 """A rule of the user: the shown memories in, one non-negative weight each out, on any scale."""
 
-CreditName = Literal["uniform", "similarity", "similarity_recency"]
-"""The rules of the paper's section 3.3: 1/k; proportional to the similarity; the same times recency."""
+CreditName = Literal["uniform", "similarity", "similarity_recency", "reciprocal_rank", "first"]
+"""The rules of the paper's section 3.3: 1/k; proportional to the similarity; the same times recency. And two by position,
+for readers that prefer what stands first, or look at nothing else."""
 
 
 class Credit(NamedTuple):
@@ -120,16 +121,29 @@ def scores(
     Negative similarities count as 0. If a similarity is not known, or not finite, the whole episode falls back to
     uniform: a guess for one memory would move credit to or from all the others.
 
+    By position, p being 0 for what stood first among the memories shown, "reciprocal_rank" is `1 / (1 + p)`, and "first" is
+    1 where p is 0. What several searches of a run have put in the same place shares it.
+
     Raises:
         InvalidCreditError: If a user's function gives a wrong number of weights, a negative or a non-finite one.
 
     References:
-        When to Forget, section 3.3.
+        When to Forget, section 3.3. Readers go by position: Craswell, Zoeter, Taylor, Ramsey (2008), An experimental
+        comparison of click position-bias models; Liu et al. (2024), Lost in the middle. The discount is that of the mean
+        reciprocal rank, Voorhees (1999), The TREC-8 question answering track report.
+
+    Examples:
+        >>> shown = [Shown(name, rank, None, timedelta(0)) for name, rank in (("a", 0), ("b", 2), ("c", 2))]
+        >>> scores(shown, "reciprocal_rank", None), scores(shown, "first", None)
+        ([1.0, 0.5, 0.5], [1.0, 0.0, 0.0])
     """
     if callable(rule):
         return _checked(rule, shown)
     if rule == "uniform":
         return [1.0] * len(shown)
+    if rule in ("reciprocal_rank", "first"):
+        positions = _positions(shown)
+        return [float(p == 0) if rule == "first" else 1.0 / (1 + p) for p in positions]
     known = [
         m.similarity for m in shown if m.similarity is not None and math.isfinite(m.similarity)
     ]
@@ -141,6 +155,12 @@ def scores(
             s * 0.5 ** max(0.0, m.age / half_life) for s, m in zip(positive, shown, strict=True)
         ]
     return positive
+
+
+def _positions(shown: Sequence[Shown]) -> list[int]:
+    """Place of each among what was shown, from 0: ranks, without the gaps that filters left."""
+    place = {rank: p for p, rank in enumerate(sorted({m.rank for m in shown}))}
+    return [place[m.rank] for m in shown]
 
 
 def discounted(
@@ -246,7 +266,7 @@ def to_units(weights: Sequence[float]) -> list[int]:
 def settle(
     shown: Sequence[Shown],
     reward: float | None,
-    used: Collection[str] | None = None,
+    used: Collection[str] | Mapping[str, float] | None = None,
     *,
     rule: CreditName | CreditFunction = "uniform",
     w_min: float = 0.01,
@@ -259,9 +279,9 @@ def settle(
         shown: The distinct memories shown in the episode.
         reward: In [0, 1], or None if nothing is known: then nobody gets anything.
         used: Ids of the memories that the result was made from. They share the weight above the floor whatever the
-            rule: `(1 - (k-u) f) / u` each, the others `f`. An empty collection says that the result was made from
-            none of them: then nobody gets anything. None: not known, the rule decides.
-        rule: A name from section 3.3 of the paper, or a function.
+            rule: `(1 - (k-u) f) / u` each, the others `f`. Or a share for each, and they are the scores. If it is empty, the
+            result was made from none of them: then nobody gets anything. None: not known, the rule decides.
+        rule: A `CreditName`, or a function.
         w_min: Floor of the weights, assumption (A5).
         half_life: Of the recency factor in "similarity_recency".
         discount: Half-life of the temporal discount, see `discounted`; it is part of the rule, so not used with `used`.
@@ -279,13 +299,16 @@ def settle(
         [0.5, 0.5]
         >>> [round(c.weight / UNIT, 4) for c in settle(pair, 1.0, used=["b"])]
         [0.01, 0.99]
+        >>> [round(c.weight / UNIT, 4) for c in settle(pair, 1.0, used={"b": 0.9, "a": 0.3}, w_min=0.0)]
+        [0.25, 0.75]
     """
     if reward is None or not shown:
         return [NO_CREDIT] * len(shown)
     if used is None:
         raw = discounted(scores(shown, rule, half_life), shown, discount)
     else:
-        raw = [float(m.memory_id in used) for m in shown]
+        shares = used if isinstance(used, Mapping) else dict.fromkeys(used, 1.0)
+        raw = [shares.get(m.memory_id, 0.0) for m in shown]
         if not any(raw):
             return [NO_CREDIT] * len(shown)
     weights = normalised(raw, w_min)

@@ -15,6 +15,7 @@ from langchain_memoryworth import openings, rates, standing, statuses
 from langchain_memoryworth.database import Database, Session, Statement
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
 from langchain_memoryworth.records import Namespace, Status, namespace_key
+from langchain_memoryworth.use import checked_use, from_document, shares_of, to_document
 
 
 class Erasure:
@@ -110,10 +111,15 @@ class Erasure:
             present[eid][id_].append(seq)
         gone = set(seqs)
         for number, eid, document in standing.select_in(session, _USES, eids):
-            used = {i: present[eid][i] for i in json.loads(document)}
-            after = {i for i, at in used.items() if not at or set(at) - gone}
-            after |= {tombstone(s) for at in used.values() for s in at if s in gone}
-            session.run(_REWRITE_USE, {"number": number, "used": json.dumps(sorted(after))})
+            after: dict[str, float] = {}
+            for id_, share in shares_of(from_document(document)).items():
+                at = present[eid][id_]
+                names = [tombstone(s) for s in at if s in gone]
+                if not at or set(at) - gone:
+                    names.append(id_)
+                after |= dict.fromkeys(names, share)
+            used = to_document(checked_use(after))
+            session.run(_REWRITE_USE, {"number": number, "used": used})
 
 
 def tombstone(seq: int) -> str:

@@ -60,6 +60,7 @@ from langchain_memoryworth.runs import RunEntry, Runs, in_context
 from langchain_memoryworth.settings import Settings, check_dimension
 from langchain_memoryworth.steward import Steward
 from langchain_memoryworth.trials import Trials
+from langchain_memoryworth.use import checked_use
 
 _Ids = TypeVar("_Ids", bound=Iterable[str])
 
@@ -519,10 +520,12 @@ class Governor:
             return 0
         return self._ledger.hide(episode_id, seqs, self._settings.policy, self._clock())
 
-    def mark_used(self, episode_id: str, ids: Iterable[str]) -> None:
-        """Write down which memories a run says that it used."""
+    def mark_used(self, episode_id: str, ids: Iterable[str] | Mapping[str, float]) -> None:
+        """Write down which memories a run says that it used, or how much each."""
         self._ready()
-        self._ledger.mark_used(episode_id, _names(ids), self._settings.policy, self._clock())
+        self._ledger.mark_used(
+            episode_id, checked_use(_listed(ids)), self._settings.policy, self._clock()
+        )
 
     def record_outcome(
         self,
@@ -532,7 +535,7 @@ class Governor:
         source: str,
         source_id: str = "",
         metric: str = "",
-        used: Iterable[str] | None = None,
+        used: Iterable[str] | Mapping[str, float] | None = None,
     ) -> bool:
         """Write down what happened in a run, None to withdraw it; False if that was known already.
 
@@ -760,14 +763,6 @@ def content_id(namespace: Namespace, text: str) -> str:
     return hashlib.blake2b(whole, digest_size=16).hexdigest()
 
 
-def _names(ids: Iterable[str]) -> tuple[str, ...]:
-    """Ids in one order, so that the same ones are the same outcome."""
-    listed = tuple(_listed(ids))
-    if not all(isinstance(i, str) for i in listed):
-        raise InvalidInputError(f"{list(listed)!r} are no memory ids; give strings", value=ids)
-    return tuple(sorted(set(listed)))
-
-
 def _listed(ids: _Ids) -> _Ids:
     """Ids as they are, but no single string: it would be taken letter by letter."""
     if isinstance(ids, str) or not isinstance(ids, Iterable):
@@ -775,13 +770,15 @@ def _listed(ids: _Ids) -> _Ids:
     return ids
 
 
-def _checked(outcome: bool | float | Outcome | None, used: Iterable[str] | None) -> Outcome | None:
+def _checked(
+    outcome: bool | float | Outcome | None, used: Iterable[str] | Mapping[str, float] | None
+) -> Outcome | None:
     if isinstance(outcome, Outcome):
         used = outcome.used if used is None else used
         outcome = reward_of(outcome.reward)
     if outcome is None:
         return None
-    return Outcome(reward_of(outcome), None if used is None else _names(used))
+    return Outcome(reward_of(outcome), None if used is None else checked_use(_listed(used)))
 
 
 def _outcome_key(source: str, source_id: str, metric: str) -> OutcomeKey:

@@ -6,7 +6,6 @@ is added to the counters in the same transaction.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ from langchain_memoryworth.records import (
     OutcomeRecord,
 )
 from langchain_memoryworth.settlement import Row, Settled, Surroundings, in_place, settle, summed
+from langchain_memoryworth.use import PARTS, Use, from_document, shares_of, to_document
 
 
 class Exposure(NamedTuple):
@@ -116,10 +116,8 @@ class Ledger:
         return len(dropped)
 
     @retried
-    def mark_used(
-        self, episode_id: str, ids: Iterable[str], policy: standing.PolicyOf, now: float
-    ) -> None:
-        """Write down which memories a run says that it used, on top of what it said before.
+    def mark_used(self, episode_id: str, use: Use, policy: standing.PolicyOf, now: float) -> None:
+        """Write down which memories a run says that it used, on top of what it said before: the most that it said counts.
 
         It holds where no outcome says so itself.
 
@@ -127,15 +125,19 @@ class Ledger:
             UnknownRunError: If no episode has that id.
             InvalidInputError: If one of the ids was not retrieved in it.
         """
-        used = set(ids)
+        shares = shares_of(use)
         with self._database.write(alone=False) as session:
             eid, settled = self._known(session, episode_id, hold=True)
             rows = self._rows(session, eid, hold=True)
-            _check_used(used, rows, episode_id)
+            _check_used(shares, rows, episode_id)
             session.run_many(
                 _USED,
                 [
-                    {"eid": eid, "seq": r.standing.seq, "used": int(r.memory_id in used)}
+                    {
+                        "eid": eid,
+                        "seq": r.standing.seq,
+                        "used": round(PARTS * shares.get(r.memory_id, 0.0)),
+                    }
                     for r in rows
                 ],
             )
@@ -421,7 +423,7 @@ def _follow(
     key = OutcomeKey(source, source_id, metric)
     current.pop(key, None)
     if reward is not None:
-        used = None if document is None else tuple(json.loads(document))
+        used = None if document is None else from_document(document)
         when = datetime.fromtimestamp(at, UTC)
         current[key] = OutcomeRecord(source, source_id, reward, used, when, metric)
 
@@ -443,7 +445,7 @@ def _take(
 ) -> OutcomeRecord:
     """Put an outcome among those of its episode."""
     if outcome is not None and outcome.used is not None:
-        _check_used(set(outcome.used), rows, run_id)
+        _check_used(outcome.used, rows, run_id)
     record = OutcomeRecord(
         key.source,
         key.source_id,
@@ -464,7 +466,7 @@ def _outcome_row(eid: int, outcome: OutcomeRecord, now: float) -> dict[str, Any]
         "source_id": outcome.source_id,
         "metric": outcome.metric,
         "reward": outcome.reward,
-        "used": None if outcome.used is None else json.dumps(outcome.used),
+        "used": None if outcome.used is None else to_document(outcome.used),
         "at": now,
     }
 
@@ -473,8 +475,8 @@ def _as_outcome(record: OutcomeRecord) -> Outcome | None:
     return None if record.reward is None else Outcome(record.reward, record.used)
 
 
-def _check_used(used: set[str], rows: Sequence[Row], run_id: str) -> None:
-    unknown = used - {r.memory_id for r in rows}
+def _check_used(use: Use, rows: Sequence[Row], run_id: str) -> None:
+    unknown = set(use) - {r.memory_id for r in rows}
     if unknown:
         raise InvalidInputError(
             f"used names {sorted(unknown)}, which were not retrieved in run {run_id!r}; give ids of "
@@ -520,7 +522,7 @@ _EXPOSE = Statement(
 _HIDE = Statement("UPDATE exposures SET shown = 0 WHERE eid = :eid AND seq = :seq")
 _USED = Statement(
     # Two tools of one run may each say what they used; the second does not take back what the first said.
-    "UPDATE exposures SET used = CASE WHEN used = 1 THEN 1 ELSE :used END "
+    "UPDATE exposures SET used = CASE WHEN used > :used THEN used ELSE :used END "
     "WHERE eid = :eid AND seq = :seq"
 )
 _OUTCOME = Statement(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self
@@ -51,7 +51,7 @@ class Episode:
         source: str = "user",
         source_id: str = "",
         metric: str = "",
-        used: Iterable[str] | None = None,
+        used: Iterable[str] | Mapping[str, float] | None = None,
     ) -> bool:
         """`GovernedMemories.record_outcome` of this episode; False also if nothing was retrieved in it.
 
@@ -122,7 +122,7 @@ class GovernedMemories(Oversight, Insights):
         source: str = "user",
         source_id: str = "",
         metric: str = "",
-        used: Iterable[str] | None = None,
+        used: Iterable[str] | Mapping[str, float] | None = None,
     ) -> bool:
         """Say how a run went; now, later, or from another process.
 
@@ -135,7 +135,7 @@ class GovernedMemories(Oversight, Insights):
             source: Who says so.
             source_id: The source's own id of this outcome, such as a voter or a feedback id.
             metric: What was measured, if there are several; `Policy.metric` says which one drives worth.
-            used: Ids of the memories that the result was made from, if known.
+            used: Ids of the memories that the result was made from, if known, or a weight for each, on any scale.
 
         Returns:
             False if just this was known already.

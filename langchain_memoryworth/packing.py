@@ -25,6 +25,7 @@ from langchain_memoryworth.parcel import (
     RateLine,
 )
 from langchain_memoryworth.records import Status, evidence_of
+from langchain_memoryworth.use import from_document
 
 _KEYS_IN_LINE = 100_000
 
@@ -98,14 +99,13 @@ def _episode_lines(session: Session) -> list[EpisodeLine]:
         names = tuple(ExposureLine.model_fields)
         values = dict(zip(names, r, strict=True))
         values["shown"] = bool(values["shown"])
-        values["used"] = None if values["used"] is None else bool(values["used"])
         exposures[eid].append(ExposureLine(**values))
     outcomes: dict[int, list[OutcomeLine]] = defaultdict(list)
     for eid, source, source_id, metric, reward, used, at in session.rows(_OUTCOMES):
-        listed = None if used is None else tuple(json.loads(used))
+        said = None if used is None else from_document(used)
         outcomes[eid].append(
             OutcomeLine(
-                source=source, source_id=source_id, metric=metric, reward=reward, used=listed, at=at
+                source=source, source_id=source_id, metric=metric, reward=reward, used=said, at=at
             )
         )
     aliases: dict[int, list[str]] = defaultdict(list)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Annotated, Any, Final, Literal
@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from langchain_memoryworth.credit import Credit
 from langchain_memoryworth.evidence import UNIT, Evidence
 from langchain_memoryworth.records import Arm, Status
+from langchain_memoryworth.use import PARTS
 
 FORMAT: Final = "langchain-memoryworth"
 VERSION: Final = 1
@@ -134,7 +135,7 @@ class ExposureLine(_Record):
     arm: Arm
     propensity: Annotated[float, Field(gt=0, le=1)]
     shown: bool
-    used: bool | None
+    used: Annotated[int, Field(ge=0, le=PARTS)] | None
     at: Time
     last_at: Time | None
     weight: Share
@@ -156,7 +157,7 @@ class OutcomeLine(_Record):
     source_id: str
     metric: str
     reward: Reward | None
-    used: tuple[str, ...] | None
+    used: tuple[str, ...] | Mapping[str, Annotated[float, Field(gt=0, le=1)]] | None
     at: Time
 
 

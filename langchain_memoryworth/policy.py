@@ -28,6 +28,7 @@ from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.evidence import UNIT, Evidence, effective_size, worth
 from langchain_memoryworth.records import Namespace, Status, Verdict
 from langchain_memoryworth.statuses import AUTOMATIC
+from langchain_memoryworth.use import Use
 
 Rank = tuple[float, float, float]
 """Weights of (similarity, worth, recency) in the ranking."""
@@ -116,7 +117,7 @@ class Policy(BaseModel):
     """Probability per episode with which any memory retrieved is left out of the prompt, the next one in its place, to tell
     cause from association. A trial of the memories in question, `store.hold_out`, finds out more at less cost."""
     credit: CreditName | CreditFunction = "uniform"
-    """How an outcome is shared among the memories shown: a name of section 3.3, or a function."""
+    """How an outcome is shared among the memories shown, where nothing says which were used: a name, or a function."""
     credit_half_life: timedelta | None = None
     """Of an episode over several turns: time in which a memory's share falls to one half, counted back from the last
     one shown; None means that all turns count alike."""
@@ -471,9 +472,7 @@ class Policy(BaseModel):
         """Whether `settle` looks at nothing but how many memories were shown, while it is not told which were used."""
         return self.credit == "uniform" and self.credit_half_life is None
 
-    def settle(
-        self, shown: Sequence[Shown], reward: float | None, used: tuple[str, ...] | None
-    ) -> list[Any]:
+    def settle(self, shown: Sequence[Shown], reward: float | None, used: Use | None) -> list[Any]:
         """`credit.settle` under this policy's rule."""
         return settle(
             shown,

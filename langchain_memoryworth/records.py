@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from langchain_memoryworth.evidence import Evidence
+from langchain_memoryworth.use import Use
 
 Namespace = tuple[str, ...]
 """Segments, compared whole; `()` is the default one."""
@@ -144,11 +145,12 @@ class Outcome:
 
     Attributes:
         reward: In [0, 1]; 1 is success, 0 is failure, between is partial success.
-        used: Ids of the memories that the answer was made from, if known; `()` means that none was.
+        used: Ids of the memories that the answer was made from, if known, or how much of it each one made, on any scale;
+            `()` means that none was.
     """
 
     reward: float
-    used: tuple[str, ...] | None = None
+    used: Use | None = None
 
 
 class OutcomeKey(NamedTuple):
@@ -170,7 +172,7 @@ class OutcomeRecord:
     source: str
     source_id: str
     reward: float | None
-    used: tuple[str, ...] | None
+    used: Use | None
     at: datetime
     metric: str = ""
 

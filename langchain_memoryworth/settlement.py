@@ -7,7 +7,7 @@ exactly, and a late exposure is taken in.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -19,12 +19,14 @@ from langchain_memoryworth.evidence import UNIT, Evidence
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.rates import Place, Rates
 from langchain_memoryworth.records import OutcomeKey, OutcomeRecord
+from langchain_memoryworth.use import Use
 
 
 class Row(NamedTuple):
     """One exposure joined with its episode, its memory and the memory's standing.
 
     Attributes:
+        used: How much of it the run said to have used, in parts of `use.PARTS`; None if it said nothing.
         place: Whose base rate it is measured by.
         settled_as: The reward that was in force until now, None if none was.
         expected: The success that was to be expected without the memory when credit was first given.
@@ -201,15 +203,14 @@ def in_force(
 
 
 def _shares(
-    shown: Sequence[Row], reward: float | None, used: Collection[str] | None, policy: Policy
+    shown: Sequence[Row], reward: float | None, used: Use | None, policy: Policy
 ) -> Sequence[Credit]:
     if reward is None or not shown:
         return [NO_CREDIT] * len(shown)
     if used is None and policy.shares_equally:
         return equal_shares(len(shown), reward, policy.w_min)
     newest = max(r.last_at for r in shown)
-    named = None if used is None else tuple(used)
-    return policy.settle([_shown(r, newest) for r in shown], reward, named)
+    return policy.settle([_shown(r, newest) for r in shown], reward, used)
 
 
 def _shown(row: Row, newest: float) -> Shown:
@@ -218,7 +219,7 @@ def _shown(row: Row, newest: float) -> Shown:
     return Shown(row.memory_id, row.rank, row.similarity, age, lag)
 
 
-def _used_in_run(rows: Sequence[Row]) -> tuple[str, ...] | None:
+def _used_in_run(rows: Sequence[Row]) -> Use | None:
     if all(r.used is None for r in rows):
         return None
-    return tuple(r.memory_id for r in rows if r.used)
+    return {r.memory_id: float(r.used) for r in rows if r.used}
