@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from langchain_memoryworth.attribution import by_citation, by_embedding, by_words
     from langchain_memoryworth.base_store import GovernedStore
     from langchain_memoryworth.callbacks import MemoryWorthCallbackHandler, memory_worth
     from langchain_memoryworth.credit import Shown, signed_outcome
@@ -75,6 +76,9 @@ _HOME = {
     "memory_worth": "callbacks",
     "output_key": "judges",
     "apull": "sources",
+    "by_citation": "attribution",
+    "by_embedding": "attribution",
+    "by_words": "attribution",
     "pull": "sources",
     "rejections_as_failure": "judges",
     "scores_of": "evaluators",
@@ -113,6 +117,9 @@ __all__ = [
     "Verdict",
     "__version__",
     "apull",
+    "by_citation",
+    "by_embedding",
+    "by_words",
     "evaluator",
     "exact_match",
     "exceptions_as_failure",

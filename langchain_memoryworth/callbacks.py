@@ -17,6 +17,7 @@ from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tracers.context import register_configure_hook
 from langgraph.callbacks import GraphCallbackHandler, GraphInterruptEvent, GraphResumeEvent
 
+from langchain_memoryworth.attribution import Attribution
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.governor import governor_of
 from langchain_memoryworth.judges import OutcomeFunction
@@ -66,6 +67,8 @@ class MemoryWorthCallbackHandler(GraphCallbackHandler):
         outcome: From a finished run to True, False, a reward in [0, 1], an `Outcome`, or None for "not known". None
             in its place means that outcomes come later, through `store.record_outcome`.
         source: Under which name its outcomes are recorded.
+        used: From a finished run to the memories that it was made from, such as `by_citation()`, or a weight for each, or
+            None for "not known". It holds for every outcome of the run that does not say so itself, also one that comes later.
 
     Examples:
         >>> from langchain_core.embeddings import DeterministicFakeEmbedding
@@ -89,19 +92,16 @@ class MemoryWorthCallbackHandler(GraphCallbackHandler):
     _told = True
 
     def __init__(
-        self, store: Any, outcome: OutcomeFunction | None = None, *, source: str = "handler"
+        self,
+        store: Any,
+        outcome: OutcomeFunction | None = None,
+        *,
+        source: str = "handler",
+        used: Attribution | None = None,
     ) -> None:
-        if outcome is not None and not callable(outcome):
-            raise InvalidInputError(
-                f"outcome={outcome!r}; give a function of the run", value=outcome
-            )
-        if inspect.iscoroutinefunction(outcome):
-            raise InvalidInputError(
-                "outcome is a coroutine function; give a plain one: under async it is called in a "
-                "thread of its own and may block",
-                value=outcome,
-            )
-        self._recorder = Recorder(governor_of(store), outcome, source, told=self._told)
+        for name, function in (("outcome", outcome), ("used", used)):
+            _check_function(name, function)
+        self._recorder = Recorder(governor_of(store), outcome, source, used=used, told=self._told)
 
     @property
     def ignore_llm(self) -> bool:
@@ -288,6 +288,17 @@ class MemoryWorthCallbackHandler(GraphCallbackHandler):
         self._recorder.ended(run_id, None, error)
 
 
+def _check_function(name: str, function: Any) -> None:
+    if function is not None and not callable(function):
+        raise InvalidInputError(f"{name}={function!r}; give a function of the run", value=function)
+    if inspect.iscoroutinefunction(function):
+        raise InvalidInputError(
+            f"{name} is a coroutine function; give a plain one: under async it is called in a "
+            "thread of its own and may block",
+            value=function,
+        )
+
+
 class _AttachedHandler(MemoryWorthCallbackHandler):
     # LangGraph tells of interrupts and resumes only those handlers that stand in the config, and the code inside may
     # give its runs callbacks of its own.
@@ -301,7 +312,11 @@ register_configure_hook(_attached, inheritable=True)
 
 @contextmanager
 def memory_worth(
-    store: Any, outcome: OutcomeFunction | None = None, *, source: str = "handler"
+    store: Any,
+    outcome: OutcomeFunction | None = None,
+    *,
+    source: str = "handler",
+    used: Attribution | None = None,
 ) -> Iterator[MemoryWorthCallbackHandler]:
     """Attach a handler to every run that begins inside, for code whose config is not in one's hands.
 
@@ -314,8 +329,9 @@ def memory_worth(
         store: The store whose memories are retrieved.
         outcome: As for `MemoryWorthCallbackHandler`.
         source: Under which name its outcomes are recorded.
+        used: As for `MemoryWorthCallbackHandler`.
     """
-    handler = _AttachedHandler(store, outcome, source=source)
+    handler = _AttachedHandler(store, outcome, source=source, used=used)
     token = _attached.set(handler)
     inherited = var_child_runnable_config.set(_with_callbacks(handler))
     try:

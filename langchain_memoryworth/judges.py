@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from langchain_core.documents import Document
 
@@ -63,6 +63,7 @@ class Run:
 Judgement = bool | float | Outcome | Mapping[str, bool | float | Outcome | None] | None
 """What an outcome function may say; a mapping has one outcome for each metric, and `Policy.metric` drives worth."""
 OutcomeFunction = Callable[[Run], Judgement]
+Answer = TypeVar("Answer")
 
 
 def output_key(key: str) -> OutcomeFunction:
@@ -194,8 +195,8 @@ def rejections_as_failure() -> OutcomeFunction:
     return judge
 
 
-def first_known(*judges: OutcomeFunction) -> OutcomeFunction:
-    """The first answer that is not None.
+def first_known(*judges: Callable[[Run], Answer | None]) -> Callable[[Run], Answer | None]:
+    """The first answer that is not None, of outcome functions or of rules that say what was used.
 
     Examples:
         >>> judge = first_known(exceptions_as_failure(ValueError), exact_match("4"))
@@ -207,9 +208,9 @@ def first_known(*judges: OutcomeFunction) -> OutcomeFunction:
 
 @dataclass(frozen=True, slots=True)
 class _FirstKnown:
-    judges: tuple[OutcomeFunction, ...]
+    judges: tuple[Callable[[Run], Any], ...]
 
-    def __call__(self, run: Run) -> Judgement:
+    def __call__(self, run: Run) -> Any:
         return next((j for j in (one(run) for one in self.judges) if j is not None), None)
 
     @property
@@ -217,7 +218,7 @@ class _FirstKnown:
         return tuple(t for one in self.judges for t in breaks_of(one))
 
 
-def breaks_of(judge: OutcomeFunction) -> tuple[type[BaseException], ...]:
+def breaks_of(judge: Callable[[Run], Any]) -> tuple[type[BaseException], ...]:
     """What no `Exception` is, as a cancellation, and still an outcome in the eyes of an outcome function."""
     breaks: tuple[type[BaseException], ...] = getattr(judge, "breaks", ())
     return breaks

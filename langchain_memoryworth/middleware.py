@@ -15,6 +15,7 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import run_in_executor
 from langgraph.runtime import get_runtime
 
+from langchain_memoryworth.attribution import Attribution
 from langchain_memoryworth.errors import InvalidInputError, MissingExtraError
 from langchain_memoryworth.governor import governor_of
 from langchain_memoryworth.judges import OutcomeFunction, is_rejection, text_of
@@ -63,6 +64,7 @@ class MemoryWorthMiddleware(AgentMiddleware[MemoryWorthState, Any, Any]):
         outcome: From the finished turn to what happened in it, as for the handler; also asked, with `run.error`, when
             a model or a tool raises. None means that outcomes come from a handler, or later by id.
         source: Under which name its outcomes are recorded.
+        used: From the finished turn to the memories that it was made from, as for the handler.
         episode: One `turn`, or all turns of a `thread` until there is an outcome.
         tools: Tools for the agent to write its memory by: `remember`, `forget`.
 
@@ -99,16 +101,18 @@ class MemoryWorthMiddleware(AgentMiddleware[MemoryWorthState, Any, Any]):
         template: Template = DEFAULT_TEMPLATE,
         outcome: OutcomeFunction | None = None,
         source: str = "middleware",
+        used: Attribution | None = None,
         episode: Literal["turn", "thread"] = "turn",
         tools: Sequence[ToolName] = (),
     ) -> None:
         _one_of("recall", recall, ("agent", "model"))
         _one_of("place", place, ("system", "message"))
         _one_of("episode", episode, ("turn", "thread"))
-        if outcome is not None and not callable(outcome):
-            raise InvalidInputError(
-                f"outcome={outcome!r}; give a function of the run", value=outcome
-            )
+        for name, function in (("outcome", outcome), ("used", used)):
+            if function is not None and not callable(function):
+                raise InvalidInputError(
+                    f"{name}={function!r}; give a function of the run", value=function
+                )
         governor = governor_of(store)
         self._turns = Turns(
             governor,
@@ -117,6 +121,7 @@ class MemoryWorthMiddleware(AgentMiddleware[MemoryWorthState, Any, Any]):
             spans=episode,
             outcome=outcome,
             source=source,
+            used=used,
         )
         self._losses = governor.losses
         self._recall, self._place = recall, place

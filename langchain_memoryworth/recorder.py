@@ -11,6 +11,7 @@ from uuid import UUID
 from langchain_core.documents import Document
 
 from langchain_memoryworth import lifecycle
+from langchain_memoryworth.attribution import Attribution, note_use
 from langchain_memoryworth.errors import RunFailedError
 from langchain_memoryworth.governor import Governor
 from langchain_memoryworth.judges import OutcomeFunction, Run, breaks_of
@@ -66,6 +67,7 @@ class Recorder:
         governor: Where it is written down.
         outcome: From a finished run to what happened in it.
         source: Under which name.
+        used: From a finished run to which memories it was made from.
         told: Whether LangGraph is sure to tell of interrupts and resumes; if not they are inferred, where they can be.
     """
 
@@ -75,11 +77,13 @@ class Recorder:
         outcome: OutcomeFunction | None,
         source: str,
         *,
+        used: Attribution | None,
         told: bool,
     ) -> None:
         self.governor = governor
         self.source = source
         self._outcome = outcome
+        self._used = used
         self._breaks = () if outcome is None else breaks_of(outcome)
         self._told = told
         self._number = next(_numbers)
@@ -295,7 +299,8 @@ class Recorder:
                 self.governor.now().timestamp()
             )  # not when its turn comes: what is shown after it is not of it
             self._later("where a run stopped", lambda: self.governor.pause(root.episode, pause, at))
-        if self._outcome is None or root.paused or early or not self._may_be_known(error):
+        asked = self._outcome is not None or self._used is not None
+        if not asked or root.paused or early or not self._may_be_known(error):
             return
         ended = _Ended(
             root,
@@ -326,13 +331,18 @@ class Recorder:
         return isinstance(error, Exception) and not lifecycle.is_control_flow(error)
 
     def _judge(self, ended: _Ended) -> None:
-        if self._outcome is None or not ended.exposed:
+        if not ended.exposed:
+            return
+        run = ended.run()
+        if self._used is not None:
+            note_use(self.governor, self._used, run)
+        if self._outcome is None:
             return
         try:
-            judgement = self._outcome(ended.run())
+            judgement = self._outcome(run)
         except RunFailedError:
             return  # it asked for the outputs of a run that has none: not known
-        self.governor.record_judgement(ended.root.episode.id, judgement, source=self.source)
+        self.governor.record_judgement(run.episode_id, judgement, source=self.source)
 
     def _later(self, step: str, work: Callable[[], object]) -> None:
         def guarded() -> None:

@@ -13,6 +13,7 @@ from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables.config import var_child_runnable_config
 
+from langchain_memoryworth.attribution import Attribution, note_use
 from langchain_memoryworth.errors import RunFailedError, UnknownRunError
 from langchain_memoryworth.governor import Governor
 from langchain_memoryworth.judges import OutcomeFunction, Run, is_rejection, last_turn, text_of
@@ -37,6 +38,7 @@ class Turns:
         spans: Whether an episode is one turn, or all turns of a thread until it has an outcome.
         outcome: From a finished turn to what happened in it.
         source: Under which name its outcomes are recorded.
+        used: From a finished turn to which memories it was made from.
     """
 
     def __init__(
@@ -48,11 +50,13 @@ class Turns:
         spans: Literal["turn", "thread"],
         outcome: OutcomeFunction | None,
         source: str,
+        used: Attribution | None,
     ) -> None:
         self._governor = governor
         self._recaller = Recaller(governor, retriever, namespace)
         self._spans = spans
         self._outcome = outcome
+        self._used = used
         self._source = source
 
     # -- begin ------------------------------------------------------------------------------------------------
@@ -128,22 +132,16 @@ class Turns:
     # -- close ------------------------------------------------------------------------------------------------
 
     def close(self, state: Mapping[str, Any], error: Exception | None = None) -> None:
-        """Ask the outcome function about a turn that has ended, or raised."""
+        """Ask about a turn that has ended, or raised."""
         episode_id = episode_id_of(state)
-        if self._outcome is None or episode_id is None:
+        if episode_id is None or (self._outcome is None and self._used is None):
             return
         if error is not None and is_control_flow(error):
             return
         with self._governor.losses.guard("an outcome"):
-            self._judge(self._outcome, episode_id, state, error)
+            self._judge(episode_id, state, error)
 
-    def _judge(
-        self,
-        outcome: OutcomeFunction,
-        episode_id: str,
-        state: Mapping[str, Any],
-        error: Exception | None,
-    ) -> None:
+    def _judge(self, episode_id: str, state: Mapping[str, Any], error: Exception | None) -> None:
         recalled = {m["id"]: m for m in state[STATE_KEY].get("memories", ())}
         memories = [
             # What lives elsewhere has its text in the state only.
@@ -152,8 +150,13 @@ class Turns:
         ]
         if not memories:
             return
+        run = self._run(episode_id, state, error, memories)
+        if self._used is not None:
+            note_use(self._governor, self._used, run)
+        if self._outcome is None:
+            return
         try:
-            judgement = outcome(self._run(episode_id, state, error, memories))
+            judgement = self._outcome(run)
         except RunFailedError:
             judgement = None  # it asked for the outputs of a turn that has none: not known
         source_id = "" if error is None else _ERROR

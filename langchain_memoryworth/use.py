@@ -7,7 +7,7 @@ the first time.
 from __future__ import annotations
 
 import json
-import sys
+import math
 from collections.abc import Iterable, Mapping
 from numbers import Real
 
@@ -46,7 +46,7 @@ def checked_use(said: Iterable[str] | Mapping[str, float]) -> Use:
             f"{dict(weights)!r} are no weights; give a finite number of at least 0 for each id",
             value=said,
         )
-    top = float(max(weights.values(), default=0.0))
+    top = max(map(float, weights.values()), default=0.0)
     if top == 0.0:
         return ()
     shares = {i: round(float(w) / top * PARTS) / PARTS for i, w in sorted(weights.items())}
@@ -55,7 +55,10 @@ def checked_use(said: Iterable[str] | Mapping[str, float]) -> Use:
 
 
 def _is_weight(weight: float) -> bool:
-    return isinstance(weight, Real) and 0 <= weight <= sys.float_info.max
+    try:  # as a float first: beside a narrow one of numpy a bound would overflow
+        return isinstance(weight, Real) and 0 <= float(weight) < math.inf
+    except OverflowError:
+        return False
 
 
 def shares_of(use: Use) -> Mapping[str, float]:

@@ -183,7 +183,7 @@ def fold_of_ledger(store: MemoryWorthStore) -> dict[int, tuple[int, ...]]:
         named = next((json.loads(u) for _, u in standing if u is not None), None)
         rows = exposures[eid]
         if named is None and any(r[4] is not None for r in rows):
-            named = [r[1] for r in rows if r[4]]
+            named = {r[1]: r[4] for r in rows if r[4]}
         shown = [r for r in rows if r[5]]
         credits_ = settle(
             [Shown(r[1], r[2], r[3], policy.pending_age * 0) for r in shown],

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from langchain_memoryworth.credit import (
     Credit,
+    CreditName,
     Shown,
     equal_shares,
     normalised,
@@ -53,7 +54,7 @@ similarities = st.lists(
     st.one_of(st.none(), st.floats(-1, 1), st.just(math.nan)), min_size=1, max_size=60
 )
 rewards = st.one_of(st.sampled_from([0.0, 1.0, 0.5]), st.floats(0, 1))
-rules = st.sampled_from(["uniform", "similarity", "similarity_recency"])
+rules = st.sampled_from(get_args(CreditName))
 
 
 # -- outcomes -------------------------------------------------------------------------------------------------------
@@ -412,3 +413,38 @@ def test_an_error_of_the_function_is_not_disguised() -> None:
 
     with pytest.raises(ZeroDivisionError):
         settle(shown(0.9, 0.3), 1.0, rule=rule)
+
+
+# -- by position ------------------------------------------------------------------------------------------------------
+
+
+def placed(*ranks: int) -> list[Shown]:
+    return [Shown(f"m{i}", rank, None, DAY) for i, rank in enumerate(ranks)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "ranks", "expected"),
+    [
+        ("first", (0, 1, 2), [1, 0, 0]),
+        ("first", (3, 1, 2), [0, 1, 0]),  # a filter dropped the best
+        ("first", (0, 0, 1), [0.5, 0.5, 0]),  # two searches
+        ("reciprocal_rank", (0, 1, 2), [6 / 11, 3 / 11, 2 / 11]),
+        ("reciprocal_rank", (5, 9, 5), [0.4, 0.2, 0.4]),
+        ("reciprocal_rank", (7,), [1]),
+    ],
+)
+def test_by_position(rule: Any, ranks: tuple[int, ...], expected: list[float]) -> None:
+    got = weights(settle(placed(*ranks), 1.0, rule=rule, w_min=0.0))
+    assert got == pytest.approx(expected, abs=1e-9)
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=20), st.randoms())
+def test_position_goes_by_rank_and_not_by_the_order_of_rows(ranks: list[int], random: Any) -> None:
+    shown_ = placed(*ranks)
+    by_id = dict(
+        zip(ranks, weights(settle(shown_, 1.0, rule="reciprocal_rank", w_min=0.0)), strict=True)
+    )
+    mixed = random.sample(shown_, len(shown_))
+    again = weights(settle(mixed, 1.0, rule="reciprocal_rank", w_min=0.0))
+    assert [by_id[m.rank] for m in mixed] == pytest.approx(again, abs=1e-9)
+    assert [w for _, w in sorted(by_id.items())] == sorted(by_id.values(), reverse=True)

@@ -262,7 +262,9 @@ def test_counters_stay_exact_whatever_is_erased(data: st.DataObject):
                 with store.episode(f"e{n}") as episode:
                     found = [d.id for d in store.similarity_search("red", k=2)]
                 if found:
-                    used = data.draw(st.none() | st.lists(st.sampled_from(found), unique=True))
+                    some = st.sampled_from(found)
+                    graded = st.dictionaries(some, st.integers(0, 3))
+                    used = data.draw(st.none() | st.lists(some, unique=True) | graded)
                     episode.record(data.draw(st.sampled_from([True, False, 0.3])), used=used)
             elif step == "again":
                 for id_ in store.governor.run_ids():

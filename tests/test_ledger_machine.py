@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ from hypothesis.stateful import (
 from langchain_core.documents import Document
 
 from langchain_memoryworth import MemoryWorthStore, Policy, Shown
-from langchain_memoryworth.credit import Credit, settle
+from langchain_memoryworth.credit import Credit, CreditName, settle
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError, UnknownRunError
 from langchain_memoryworth.records import EpisodeKey, namespace_key
 from tests.fakes import (
@@ -62,7 +62,7 @@ policies = st.builds(
     hysteresis=st.sampled_from([0.0, 0.05, 0.3]),
     suppress=st.sampled_from([True, True, True, False]),
     exploration=st.sampled_from([0.0, 1.0]),
-    credit=st.sampled_from(["uniform", "similarity", "similarity_recency"]),
+    credit=st.sampled_from(get_args(CreditName)),
     w_min=st.sampled_from([0.0, 0.01, 0.3]),
     rank=st.sampled_from([(1.0, 0.0, 0.0), (0.6, 0.4, 0.0), (0.3, 0.3, 0.4)]),
     uncertain=st.sampled_from(["worth", "prior", "pool"]),
@@ -75,7 +75,14 @@ policies = st.builds(
 rewards = st.sampled_from([True, False, False, 0.25, 1 / 3])
 namespaces = st.sampled_from(NAMESPACES)
 subsets = st.lists(st.sampled_from(IDS), unique=True, max_size=4)
+graded = st.dictionaries(st.sampled_from(IDS), st.sampled_from([0, 1, 2, 4]), max_size=4)
 either = st.integers(0, 1)
+
+
+def shares_in(used: Any) -> dict[str, float]:
+    """Each memory used, and its share of the one used most."""
+    weights = used if isinstance(used, dict) else dict.fromkeys(used, 1)
+    return {i: w / max(weights.values()) for i, w in weights.items() if w}
 
 
 @dataclass
@@ -98,7 +105,7 @@ class Exposure:
     similarity: float | None
     at: float
     shown: bool = True
-    used: bool | None = None
+    used: float | None = None
     credit: Credit = field(default_factory=Credit)
     epoch: int | None = None
 
@@ -107,9 +114,7 @@ class Exposure:
 class Episode:
     started_at: float = 0.0
     exposures: dict[int, Exposure] = field(default_factory=dict)
-    outcomes: dict[tuple[str, str], tuple[float, tuple[str, ...] | None]] = field(
-        default_factory=dict
-    )
+    outcomes: dict[tuple[str, str], tuple[float, Any]] = field(default_factory=dict)
     reward: float | None = None
 
 
@@ -154,7 +159,7 @@ class Model:
         used: Any = next((u for _, u in ranked if u is not None), None)
         rows = sorted(episode.exposures.items(), key=lambda item: (item[1].rank, item[0]))
         if used is None and any(x.used is not None for _, x in rows):
-            used = [self.versions[s - 1].id for s, x in rows if x.used]
+            used = {self.versions[s - 1].id: x.used for s, x in rows if x.used}
         shown = [(s, x) for s, x in rows if x.shown]
         shares = settle(
             [
@@ -397,15 +402,16 @@ class Machine(RuleBasedStateMachine):
 
     # -- outcomes
 
-    @rule(which=either, name=st.sampled_from(EPISODES), ids=subsets)
-    def use(self, which: int, name: str, ids: list[str]) -> None:
+    @rule(which=either, name=st.sampled_from(EPISODES), ids=subsets | graded)
+    def use(self, which: int, name: str, ids: Any) -> None:
         episode = self.model.episodes.get(name)
-        if episode is None or not set(ids) <= self.retrieved(episode):
+        shares = shares_in(ids)
+        if episode is None or not set(shares) <= self.retrieved(episode):
             self.refused(which, lambda s: s.governor.mark_used(name, ids), episode)
             return
         self.store(which).governor.mark_used(name, ids)
         for seq, x in episode.exposures.items():
-            x.used = bool(x.used) or self.model.versions[seq - 1].id in ids
+            x.used = max(x.used or 0.0, shares.get(self.model.versions[seq - 1].id, 0.0))
         self.model.settle_if_settled(name)
 
     @rule(
@@ -414,7 +420,7 @@ class Machine(RuleBasedStateMachine):
         source=st.sampled_from(SOURCES),
         source_id=st.sampled_from(["", "", "x"]),
         reward=rewards,
-        used=st.none() | st.none() | subsets,
+        used=st.none() | st.none() | subsets | graded,
     )
     def record(
         self,
@@ -423,17 +429,18 @@ class Machine(RuleBasedStateMachine):
         source: str,
         source_id: str,
         reward: float,
-        used: list[str] | None,
+        used: Any,
     ) -> None:
         episode = self.model.episodes.get(name)
 
         def call(store: MemoryWorthStore) -> bool:
             return store.record_outcome(name, reward, source=source, source_id=source_id, used=used)
 
-        if episode is None or not set(used or ()) <= self.retrieved(episode):
+        shares = shares_in(used or ())
+        if episode is None or not set(shares) <= self.retrieved(episode):
             self.refused(which, call, episode)
             return
-        said = (float(reward), None if used is None else tuple(sorted(used)))
+        said = (float(reward), None if used is None else shares)
         key = (source, source_id)
         new = episode.outcomes.get(key) != said
         assert call(self.store(which)) is new

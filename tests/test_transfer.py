@@ -57,15 +57,16 @@ def lived(store: MemoryWorthStore) -> MemoryWorthStore:
     for n, reward in enumerate([False, True, 0.3, False]):
         with store.episode(f"e{n}", thread_id="t" if n else None) as episode:
             store.similarity_search("red", k=2)
-        episode.record(reward, source_id=str(n), used=["b"] if n == 2 else None)
+        episode.record(reward, source_id=str(n), used={"a": 1, "b": 3} if n == 2 else None)
     store.record_outcome("e0", True, source="evaluator", metric="tone")
+    store.governor.mark_used("e0", {"a": 2, "b": 1})
     store.record_outcome("e3", True)
     store.withdraw_outcome("e3")
     store.add_texts(["red again"], ids=["b"])
     store.add_texts(["secret"], ids=["s"])
     with store.episode("es") as episode:
-        store.similarity_search("secret", k=2)
-    episode.record(True, used=["s"])
+        found = store.similarity_search("secret", k=2)
+    episode.record(True, used={"s": 2, found[1].id: 1})
     store.restore("a")
     store.pin("b", reason="so \u001b[31m")
     store.undo(store.history("b")[-1])
