@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.governance import memento
+from benchmarks.governance import attribution, credit, memento
 from benchmarks.governance.__main__ import main
 from benchmarks.governance.jobs import RULES, complete, planned
 from benchmarks.governance.ours import Settings, ours
 from benchmarks.governance.play import SCENARIOS, closed, play, world_of
 from benchmarks.governance.rules import Oracle, Paper, Rule
+from tests.fakes import HashedWords
 
 
 @pytest.fixture
@@ -30,10 +31,19 @@ def log(tmp_path):
         ]
     rows.append({"query": "self", "case": "self", "truth_label": True})
     (tmp_path / "training_data.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    bank = [
+        {"case": f"where is {n}", "plan": json.dumps({"plan": [{"description": f"find the {n}"}]})}
+        for n in ("river", "road", "bridge", "tower", "gate", "wall", "well")
+    ]
+    bank.append({"case": "no plan", "plan": "none"})
+    (tmp_path / "memory.jsonl").write_text("\n".join(map(json.dumps, bank)))
     return tmp_path
 
 
-def test_a_small_run_writes_the_page_and_a_second_one_computes_nothing(tmp_path, log, capsys):
+def test_a_small_run_writes_the_page_and_a_second_one_computes_nothing(
+    tmp_path, log, capsys, monkeypatch
+):
+    monkeypatch.setattr(attribution, "model", HashedWords)
     command = ["--seeds", "2", "--episodes", "60", "--workers", "1", "--memento", str(log)]
     command += ["--out", str(tmp_path / "page.md"), "--cache", str(tmp_path / "cache")]
     assert main(command) == 0
@@ -42,6 +52,7 @@ def test_a_small_run_writes_the_page_and_a_second_one_computes_nothing(tmp_path,
     assert all(scenario.name in page for scenario in SCENARIOS)
     assert (tmp_path / "governance-worlds.png").exists()
     assert "AUC within query clusters" in page
+    assert "credit to the one used" in page
 
     seen = []
     jobs = planned(2, 60, log)
@@ -80,3 +91,19 @@ def test_ours_closes_more_than_the_papers_rule_and_hides_fewer_good_memories(dri
 def test_without_weight_and_evidence_of_harm_ours_is_plain_similarity(drifting):
     still = play(drifting, ours(Settings(weight=0.0, confidence=0.999_999, margin=1.0)))
     assert (still.success == play(drifting, Rule).success).all()
+
+
+def test_what_is_known_of_use_decides_how_much_is_learnt():
+    ours_only = {"ours": credit.RULES["**ours**"]}
+    found = [mean for _, _, mean, _ in credit.successes(2, 1_500, ours_only)]
+    assert len(found) == len(credit.WAYS)
+    assert found[-1] > found[0] + 0.2
+    assert found[0] < min(found[1:])
+
+
+def test_the_memory_that_an_output_was_made_from_is_found_by_its_words(log, monkeypatch):
+    monkeypatch.setattr(attribution, "model", HashedWords)
+    found = {f.name: f for f in attribution.measure(log)}
+    [ours_] = [f for name, f in found.items() if "by_words" in name]
+    assert ours_.share > 0.9
+    assert ours_.silent_else == 1.0

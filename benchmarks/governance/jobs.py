@@ -18,15 +18,19 @@ from typing import Any
 import numpy as np
 
 from benchmarks.governance import (
+    attribution,
     bars,
     calibration,
     cost,
+    credit,
     diversity,
     facts,
     memento,
+    ours,
     play,
     pools,
     recursive,
+    rules,
     strata,
     trials,
     world,
@@ -37,7 +41,18 @@ from benchmarks.governance.ours import Settings
 from benchmarks.governance.ours import ours as ours_with
 from benchmarks.governance.play import SCENARIOS, closed, world_of
 from benchmarks.governance.rules import COMPARATORS, Rule
-from langchain_memoryworth import bonus, clusters, contexts, effects, hitchhikers, lift, ridge
+from langchain_memoryworth import attribution as rules_of_use
+from langchain_memoryworth import (
+    bonus,
+    clusters,
+    contexts,
+    effects,
+    hitchhikers,
+    lift,
+    overlap,
+    ridge,
+)
+from langchain_memoryworth import credit as shares
 from langchain_memoryworth import strata as stratified
 
 EPISODES, SEEDS = 6_000, 20
@@ -75,6 +90,8 @@ _SOURCES: dict[str, tuple[ModuleType, ...]] = {
     "diversity": (diversity, pools, effects, ridge, hitchhikers),
     "memento": (memento, clusters, effects),
     "cost": (cost, effects, contexts, hitchhikers),
+    "credit": (credit, world, facts, play, rules, ours, bonus, effects, shares),
+    "attribution": (attribution, rules_of_use, overlap),
 }
 """The code behind each kind of result: it is computed anew when that changes."""
 
@@ -84,12 +101,12 @@ class Job:
     """One piece.
 
     Attributes:
-        kind: `world`, `bars`, `calibration`, `diversity`, `memento` or `cost`.
+        kind: `world`, `bars`, `calibration`, `diversity`, `credit`, `memento`, `attribution` or `cost`.
         name: Of the scenario, else empty.
         rule: Key of `RULES`, else empty.
         seeds: How many.
         episodes: Of each.
-        folder: Of the log, for `memento`.
+        folder: Of the log, for `memento` and `attribution`.
     """
 
     kind: str
@@ -109,6 +126,8 @@ class Job:
             ],
             "memento": lambda: {n: s._asdict() for n, s in memento.scores(Path(self.folder))},
             "cost": cost.measure,
+            "credit": lambda: credit.successes(self.seeds, self.episodes),
+            "attribution": lambda: [f._asdict() for f in attribution.measure(Path(self.folder))],
             "calibration": lambda: calibration.correlations(
                 self.seeds, min(10_000, 30 * self.episodes)
             ),
@@ -150,9 +169,9 @@ def planned(seeds: int, episodes: int, log: Path | None) -> list[Job]:
     few = min(seeds, FEW)
     kinds = ("bars", "calibration", "diversity")
     jobs += [Job(kind, seeds=few, episodes=episodes) for kind in kinds]
-    jobs.append(Job("cost"))
+    jobs += [Job("credit", seeds=seeds, episodes=episodes), Job("cost")]
     if log is not None:
-        jobs.append(Job("memento", folder=str(log)))
+        jobs += [Job(kind, folder=str(log)) for kind in ("memento", "attribution")]
     return jobs
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.governance.credit import WAYS
 from benchmarks.governance.jobs import RULES, Job, share_closed
 from benchmarks.governance.ours import Settings
 from benchmarks.governance.play import BLOCK, SCENARIOS
@@ -41,6 +42,7 @@ def render(results: Results, *, command: str) -> str:
         _bars(results),
         _calibration(results),
         _diversity(results),
+        _credit(results),
         _memento(results),
         _cost(results),
         _WORLDS,
@@ -204,6 +206,39 @@ def _diversity(results: Results) -> str:
     )
 
 
+def _credit(results: Results) -> str:
+    found: dict[str, dict[str, str]] = {}
+    for rule, way, mean, error in _only(results, "credit"):
+        found.setdefault(rule, {})[way] = f"{mean:.3f} ± {error:.3f}"
+    # Plain similarity and the oracle learn nothing: the credit is the same to them.
+    rows = [
+        (rule, *(by_way.get(way, next(iter(by_way.values()))) for way in WAYS))
+        for rule, by_way in found.items()
+    ]
+    return f"## Credit by use\n\n{_CREDIT}\n\n{_table(('rule', *WAYS), rows)}\n\n" + _attribution(
+        results
+    )
+
+
+def _attribution(results: Results) -> str:
+    found = _only(results, "attribution")
+    if found is None:
+        return (
+            "How well use is found in an output is not part of this run: give `--memento FOLDER`."
+        )
+    rows = [
+        (f["name"], f"{f['share']:.2f}", f"{f['silent']:.1%}", f"{f['silent_else']:.0%}")
+        for f in found
+    ]
+    header = (
+        "measure",
+        "credit to the one used",
+        "says nothing",
+        "says nothing where none was used",
+    )
+    return f"{_ATTRIBUTION}\n\n{_table(header, rows)}"
+
+
 def _memento(results: Results) -> str:
     found = _only(results, "memento")
     if found is None:
@@ -269,6 +304,16 @@ _DIVERSITY = """\
 Experiment 4: share of {seeds} seeds in which an estimator puts the anchor above its companion, which is `gap` below the mean of
 the pool, by the share of the episodes that show them apart; and the share at which the worths differ by two standard errors,
 `f (1 - f) = (k / gap)^2 / T`. The paper's 30% belongs to its own gap, episodes and eye."""
+
+_CREDIT = """\
+Mean success in `facts`, where the reader uses the first of three memories: the same rules, told more or less of it. With equal credit
+each memory learns mostly of the other two. `named` is what `by_citation` and its like find out, here in a share of the answers or with
+errors; `the one used` is `Policy(credit="first")`, or a reader that cites in every answer. The first and the last row learn nothing."""
+
+_ATTRIBUTION = """\
+Which memory was an output made from, if it says so in other words? The case bank of Memento again: a question and the plan that a
+language model wrote for it. Shown are the 5 questions nearest to another one (all-MiniLM-L6-v2); the output is the plan of one of them,
+drawn at random. Equal credit gives it .20. Last column: the plan of the 31st nearest, which comes from none of those shown."""
 
 _MEMENTO = """\
 The log of the Memento agent (repository Agent-on-the-Fly/Memento, folder `memory/`, MIT licence): 717 queries that do not
