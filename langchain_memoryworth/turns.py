@@ -50,7 +50,7 @@ class Turns:
         spans: Literal["turn", "thread"],
         outcome: OutcomeFunction | None,
         source: str,
-        used: Attribution | None,
+        used: Attribution | None = None,
     ) -> None:
         self._governor = governor
         self._recaller = Recaller(governor, retriever, namespace)
