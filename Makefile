@@ -12,7 +12,7 @@ export LANGSMITH_TRACING ?= false
 # Databases of tests go to a file system in memory where there is one: the disk would be most of the time.
 IN_MEMORY := $(if $(wildcard /dev/shm/.),env TMPDIR=/dev/shm)
 
-.PHONY: coverage demo test lint types layers unit audit lowest soak reliability bench governance-bench paper clean
+.PHONY: coverage demo test lint types layers unit audit lowest soak pgbouncer reliability bench governance-bench paper clean
 
 demo: $(VENV)/.demo
 	$(BIN)/langchain-memoryworth demo
@@ -67,6 +67,11 @@ soak: $(VENV)/.test
 	MEMORYWORTH_KILLS=500 MEMORYWORTH_OUTCOMES=20000 MEMORYWORTH_TREES=5000 HYPOTHESIS_PROFILE=soak \
 		$(BIN)/python -m pytest --no-cov --timeout=0 \
 		tests/test_concurrency.py tests/test_ledger_machine.py tests/test_workers.py tests/test_run_fuzz.py
+
+# The tests on Postgres again, through a PgBouncer that pools transactions (Debian: apt-get install pgbouncer).
+pgbouncer: $(VENV)/.test
+	MEMORYWORTH_PGBOUNCER=1 $(BIN)/python -m pytest -k postgres \
+	  tests/test_postgres.py tests/test_store.py tests/test_ledger_machine.py tests/test_workers.py
 
 # The page docs/reliability.md, from a run that takes hours.
 reliability: $(VENV)/.test

@@ -14,6 +14,7 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 from numpy.typing import NDArray
 
 from langchain_memoryworth import MemoryWorthStore
+from langchain_memoryworth.index import Kind
 
 DIMENSION = 384
 K = 8
@@ -62,11 +63,17 @@ def filled(
     return store
 
 
-def opened(path: Path, durability: Literal["normal", "full"] = "normal") -> MemoryWorthStore:
+def opened(
+    path: Path, durability: Literal["normal", "full"] = "normal", index: Kind = "flat"
+) -> MemoryWorthStore:
     """A store on a file."""
     embedding = DeterministicFakeEmbedding(size=DIMENSION)
     return MemoryWorthStore(
-        f"sqlite:///{path}", embedding, embedding_name="bench", durability=durability
+        f"sqlite:///{path}",
+        embedding,
+        embedding_name="bench",
+        durability=durability,
+        index=index,
     )
 
 

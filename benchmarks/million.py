@@ -1,7 +1,7 @@
-"""The graph at a million: recall@10 against the exact answer, and time, with memories held back anywhere or around the query.
+"""A store of a million: how long it takes to open, how near the graph and float16 come to the exact answer, and how fast.
 
-`python -m benchmarks.million` takes about 6 GB and, mostly for the graph, the better part of an hour on one thread;
-`--count 100000` is enough to see how it goes.
+`python -m benchmarks.million` takes about 6 GB of memory, 4 GB of disk and, mostly for the graph, the better part of an hour
+on one thread; `--count 100000` is enough to see how it goes. `--into docs/scale.md` writes the tables into the page.
 """
 
 from __future__ import annotations
@@ -10,29 +10,42 @@ import argparse
 import statistics
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.data import DIMENSION, Floats
+from benchmarks import fresh
+from benchmarks.data import DIMENSION, Floats, filled, folder
 from benchmarks.machine import description
+from benchmarks.tables import put, table
 from langchain_memoryworth.coordinates import TERMS
-from langchain_memoryworth.index import VectorIndex
+from langchain_memoryworth.graphs import Graphs
+from langchain_memoryworth.index import Kind, VectorIndex
 
 _K = 10
 _QUERIES = 50
 _WEIGHTS = (1.0, *[0.0] * TERMS)
 CASES = (("anywhere", 0.0), *((w, s) for w in ("anywhere", "topic") for s in (0.3, 0.9)))
 """Where memories are held back, and the share of them."""
+_BUILT: tuple[str, Kind] = ("`hnsw`, the first time", "hnsw")
+OPENINGS: tuple[tuple[str, Kind], ...] = (
+    ("`flat`", "flat"),
+    ("`flat-fp16`", "flat-fp16"),
+    _BUILT,
+    ("`hnsw`, from its file", "hnsw"),
+)
+_COMMAND = "python -m benchmarks.million"
 
 
 class Line(NamedTuple):
     """One case.
 
     Attributes:
-        recall: Share of the 10 nearest that may be served which the graph finds.
-        graph: Milliseconds of a search of the graph, median.
+        recall: Share of the 10 nearest that may be served which the index finds.
+        taken: Milliseconds of a search, median.
         flat: Likewise of the exact index.
         exact: Share of the searches that the graph left to a full scan.
     """
@@ -40,9 +53,18 @@ class Line(NamedTuple):
     where: str
     share: float
     recall: float
-    graph: float
+    taken: float
     flat: float
     exact: float
+
+
+class Results(NamedTuple):
+    """All that is measured: openings by name, sizes of the files, then the graph case by case, then float16."""
+
+    opened: dict[str, fresh.Opened]
+    sizes: tuple[int, int]
+    graph: list[Line]
+    rounded: Line
 
 
 def clustered(count: int, seed: int = 0) -> Floats:
@@ -55,51 +77,64 @@ def clustered(count: int, seed: int = 0) -> Floats:
     return rows
 
 
-def measured(count: int, queries: int = _QUERIES) -> list[Line]:
-    """Every case, on the same two indexes."""
+def measured(place: Path, count: int, queries: int = _QUERIES) -> Results:
+    """A store in a folder, opened in every way, and every case on indexes of the same vectors."""
     both = clustered(count + queries)
     vectors, asked = both[:count], both[count:]
-    flat, graph = (_filled(kind, vectors) for kind in ("flat", "hnsw"))
-    return [_line(flat, graph, vectors, asked, where, share) for where, share in CASES]
+    path = place / "memories.db"
+    if not path.exists():
+        filled(path, vectors).close()
+    ways = OPENINGS if not list(place.glob("*.graph")) else [w for w in OPENINGS if w != _BUILT]
+    opened = {name: fresh.ours(path, kind) for name, kind in ways}
+    kept = next(place.glob("*.graph")).stat().st_size
+    flat, graph = _index("flat", vectors), _index("hnsw", vectors, path)
+    lines = [_line(flat, graph, vectors, asked, where, share) for where, share in CASES]
+    half = _index("flat-fp16", vectors)
+    rounded = _line(flat, half, vectors, asked, "anywhere", 0.3)
+    return Results(opened, (path.stat().st_size, kept), lines, rounded)
 
 
-def _filled(kind: str, vectors: Floats) -> VectorIndex:
-    index = VectorIndex(DIMENSION, kind)  # type: ignore[arg-type]
+def _index(kind: Kind, vectors: Floats, path: Path | None = None) -> VectorIndex:
+    """All vectors under the numbers that a new store gives them, on the graph that it kept beside its file."""
+    index = VectorIndex(DIMENSION, kind)
+    graph = None if path is None else Graphs(kind, "", path, None).read((), DIMENSION)
+    if graph is not None:
+        index.take_over(graph)
     for start in range(0, len(vectors), 50_000):
         part = vectors[start : start + 50_000]
-        seqs = np.arange(start, start + len(part))
+        seqs = 1 + np.arange(start, start + len(part))
         index.upsert(seqs, part, np.zeros((len(part), TERMS)), np.zeros(len(part), np.bool_))
     return index
 
 
 def _line(
     flat: VectorIndex,
-    graph: VectorIndex,
+    other: VectorIndex,
     vectors: Floats,
     asked: Floats,
     where: str,
     share: float,
 ) -> Line:
     rng = np.random.default_rng(1)
-    before, hits = graph.exact, 0
+    before, hits = other.exact, 0
     times: tuple[list[float], list[float]] = ([], [])
-    terms, seqs = np.zeros((len(vectors), TERMS)), np.arange(len(vectors))
+    terms, seqs = np.zeros((len(vectors), TERMS)), 1 + np.arange(len(vectors))
     hidden = rng.random(len(vectors)) < share
     for n, query in enumerate(asked):
         if where == "topic":
             hidden = _topic(vectors, query, share)
         if n == 0 or where == "topic":
-            for index in (flat, graph):
+            for index in (flat, other):
                 index.update(seqs, terms, hidden)
         found = []
-        for index, taken in zip((flat, graph), times, strict=True):
+        for index, taken in zip((flat, other), times, strict=True):
             begin = time.perf_counter()
             found.append(set(index.search(query, _WEIGHTS, _K).seqs.tolist()))
             taken.append(1e3 * (time.perf_counter() - begin))
         hits += len(found[0] & found[1])
     recall = hits / (_K * len(asked))
     medians = [statistics.median(t) for t in times]
-    return Line(where, share, recall, medians[1], medians[0], (graph.exact - before) / len(asked))
+    return Line(where, share, recall, medians[1], medians[0], (other.exact - before) / len(asked))
 
 
 def _topic(vectors: Floats, query: Floats, share: float) -> NDArray[np.bool_]:
@@ -110,26 +145,57 @@ def _topic(vectors: Floats, query: Floats, share: float) -> NDArray[np.bool_]:
     return hidden
 
 
-def page(lines: Sequence[Line], count: int) -> str:
-    """The cases as a table in Markdown."""
-    head = (
-        f"`python -m benchmarks.million --count {count}`: {count:,} memories of {DIMENSION} dimensions, "
-        f"{_QUERIES} queries, k={_K}.\n\n" + "\n".join(f"- {line}" for line in description())
-    )
-    rows = [
-        f"| {x.share:.0%} {x.where} | {x.recall:.3f} | {x.graph:.2f} | {x.flat:.2f} | {x.exact:.0%} |"
-        for x in lines
+def page(results: Results, count: int) -> str:
+    """The tables in Markdown."""
+    graphed = [
+        [f"{x.share:.0%} {x.where}", f"{x.recall:.3f}", *_times(x), f"{x.exact:.0%}"]
+        for x in results.graph
     ]
-    titles = "| held back | recall | graph, ms | exact index, ms | left to a full scan |"
-    return "\n".join([head, "", titles, "|---|---|---|---|---|", *rows])
+    opened = [
+        [
+            name,
+            f"{o.seconds:.1f}",
+            f"{o.busy:.1f}",
+            f"{o.bytes / 1e9:.2f}",
+            f"{o.bytes / count:.0f}",
+        ]
+        for name, o in results.opened.items()
+    ]
+    database, graph = results.sizes
+    half = results.rounded
+    what = f"{count:,} memories of {DIMENSION} dimensions on a file of {database / 1e9:.2f} GB"
+    kept = f"The graph that is kept takes {graph / 1e9:.2f} GB, {graph / count:.0f} bytes a memory."
+    rounded = f"recall {half.recall:.3f}, {half.taken / half.flat:.2f} of the time of `flat`"
+    head = ("held back", "recall", "graph, ms", "exact index, ms", "left to a full scan")
+    parts = [
+        f"`{_COMMAND} --count {count}`: {what}, {_QUERIES} queries, k={_K}.",
+        "\n".join(f"- {line}" for line in description()),
+        "From the file to the first answer, in a process of its own, imports apart:",
+        table(("index", "seconds", "of the processor", "GB of memory", "bytes a memory"), opened),
+        f"{kept} Searches of it:",
+        table(head, graphed),
+        f"`flat-fp16` with {half.share:.0%} held back {half.where}: {rounded}.",
+    ]
+    return "\n\n".join(parts)
+
+
+def _times(line: Line) -> tuple[str, str]:
+    return f"{line.taken:.2f}", f"{line.flat:.2f}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.million", description=__doc__)
+    parser = argparse.ArgumentParser(prog=_COMMAND, description=__doc__)
     parser.add_argument("--count", type=int, default=1_000_000)
-    count = parser.parse_args(arguments).count
-    print(page(measured(count), count))
+    parser.add_argument("--into", type=Path, help="the page to write into; else the terminal")
+    parser.add_argument("--folder", type=Path, help="where to keep the store for another time")
+    given = parser.parse_args(arguments)
+    with folder() if given.folder is None else nullcontext(given.folder) as place:
+        text = page(measured(place, given.count), given.count)
+    if given.into is None:
+        print(text)
+    else:
+        put(given.into, _COMMAND, text)
 
 
 if __name__ == "__main__":

@@ -99,4 +99,6 @@ def _spread(spread: Spread, unit: Unit) -> str:
 def _number(value: float, unit: Unit) -> str:
     if unit == "x":
         return f"{value:.2f}" if value < 10 else f"{value:.0f}"
+    if unit == "%":
+        return f"{value:.1%}"
     return f"{value:.2f} {unit}" if unit == "s" else f"{value:.0f} {unit}"

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from benchmarks.timing import Pairs, Spread
 
-Unit = Literal["x", "us", "ms", "s", "B"]
+Unit = Literal["x", "us", "ms", "s", "B", "%"]
 _PER_SECOND = {"us": 1e6, "ms": 1e3, "s": 1.0}
 
 
@@ -20,7 +20,7 @@ class Row(NamedTuple):
         mode: Durability of what is written, or "-" where nothing is.
         target: Largest figure that was promised (smallest if `at_least`); None where nothing was.
         figure: What the target is about, if it is not the ratio.
-        unit: Of `figure` and `target`.
+        unit: Of `figure` and `target`; with "%" both are shares of 1.
         about: What `figure` says.
         at_least: The figure is to be above the target, not below.
         note: Why something is missing, or what to know of it.

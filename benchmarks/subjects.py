@@ -55,6 +55,29 @@ SUBJECTS = (
         "The same vectors, k = 8, by vector. Ours is on a file and records an episode where that is said.",
     ),
     Subject(
+        "langgraph_stores",
+        "Stores of LangGraph on one host",
+        "The same vectors, handed over by text, so that no side pays for a model. An outcome of ours moves 8 counters, judges "
+        "and commits; theirs reads 8 items with a counter in each and writes them back, without their vectors.",
+    ),
+    Subject(
+        "postgres_store",
+        "The store of LangGraph on Postgres",
+        "Both on one server with pgvector, reached by a socket. Theirs searches in the server, with its own index and a filter; "
+        "ours in the worker, and commits the exposures to the server.",
+    ),
+    Subject(
+        "chroma",
+        "Chroma",
+        "Both on files, k = 8, by vector. Chroma's search is approximate, ours exact; ours records an episode.",
+    ),
+    Subject(
+        "minilm",
+        "A retrieval with all-MiniLM-L6-v2",
+        "`similarity_search` of a question, embedded by the real model on one thread, k = 8, in an episode. Within each call "
+        "the time of the model is taken apart, and that of a bare search of as many vectors, which follows on the model too.",
+    ),
+    Subject(
         "memory",
         "Memory",
         "Anonymous memory (`RssAnon`) that a fresh process takes from before it opens the store to after the first "

@@ -12,6 +12,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 DEBIAN = Path("/usr/lib/postgresql/15/bin")
+PGBOUNCER = "/usr/sbin/pgbouncer"
+_PORT = 6432
+_POOL = """\
+[databases]
+postgres = host={folder}
+[pgbouncer]
+listen_port = {port}
+unix_socket_dir = {folder}
+auth_type = trust
+auth_file = {folder}/users
+pool_mode = transaction
+default_pool_size = 20
+max_client_conn = 500
+"""
 _numbers = count()
 
 
@@ -78,12 +92,38 @@ class Server:
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=self.folder)
 
 
+class Pooled(Server):
+    """The same behind a real PgBouncer, which gives each transaction to any of its connections."""
+
+    @property
+    def url(self) -> str:
+        """Of the proxy."""
+        return f"{super().url}&port={_PORT}"
+
+    def start(self) -> None:
+        """Start the server, and the proxy in front of it."""
+        super().start()
+        settings = self.folder / "pgbouncer.ini"
+        settings.write_text(_POOL.format(folder=self.folder, port=_PORT))
+        (self.folder / "users").write_text('"postgres" ""\n')
+        command = [*self._as, PGBOUNCER, "--quiet", str(settings)]
+        self._proxy = subprocess.Popen(command, cwd=self.folder)
+        while not (self.folder / f".s.PGSQL.{_PORT}").exists():
+            assert self._proxy.poll() is None
+
+    def stop(self) -> None:
+        """Stop both."""
+        self._proxy.terminate()
+        self._proxy.wait()
+        super().stop()
+
+
 @contextmanager
 def ledger_server() -> Iterator[Server]:
-    """A server that lives as long as the block."""
+    """A server that lives as long as the block; `MEMORYWORTH_PGBOUNCER=1` puts a PgBouncer in front of it."""
     # Not below pytest's own folder: the path of a socket has no more than 107 characters.
     with TemporaryDirectory(prefix="mwl-") as folder:
-        server = Server(Path(folder))
+        server = (Pooled if os.environ.get("MEMORYWORTH_PGBOUNCER") else Server)(Path(folder))
         server.start()
         try:
             yield server

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import million
+from benchmarks import curve, million
+from benchmarks.data import opened
 from benchmarks.page import render
 from benchmarks.reasons import REASONS, reason
 from benchmarks.rows import Row, excess_row, ratio_row
 from benchmarks.subjects import SUBJECTS
 from benchmarks.timing import Pairs, Side, Spread, all_in_turn
+from tests.fakes import assert_exact, query
 
 ROOT = Path(__file__).resolve().parents[1]
 EXPECTED = {
@@ -29,6 +31,16 @@ EXPECTED = {
         "FULL",
     ],
     "stores": ["InMemoryVectorStore", "of langchain-community"],
+    "langgraph_stores": [
+        "`InMemoryStore` of LangGraph, search among",
+        "memory of",
+        "`SqliteStore` of LangGraph, search among",
+        "two batches",
+        "item by item",
+    ],
+    "postgres_store": ["`PostgresStore`"],
+    "chroma": ["no filter", "a filter"],
+    "minilm": ["recorded in an episode |", "with the scan itself"],
     "memory": ["opened and asked"],
     "opening": ["file to first answer"],
     "startup": ["import of the main names", "--help"],
@@ -91,7 +103,8 @@ def test_a_miss_is_said_on_the_page() -> None:
 
 
 def test_every_subject_with_a_target_can_say_why_it_is_missed() -> None:
-    assert {s.name for s in SUBJECTS} - {name for name, _ in REASONS} == {"memory"}  # it has none
+    without = {s.name for s in SUBJECTS} - {name for name, _ in REASONS}
+    assert without == {"memory", "chroma"}  # they have none
     for (name, part), text in REASONS.items():
         assert part in " ".join(EXPECTED[name])
         assert reason(name, part) == text
@@ -102,10 +115,33 @@ def test_rows_survive_the_way_from_the_child() -> None:
     assert Row.from_json(row.to_json()) == row
 
 
-def test_the_graph_at_a_million_in_small() -> None:
-    lines = million.measured(3_000, queries=5)
+def test_a_million_in_small(tmp_path: Path) -> None:
+    results = million.measured(tmp_path, 3_000, queries=5)
+    lines = results.graph
     assert [(x.where, x.share) for x in lines] == list(million.CASES)
     assert all(x.recall >= 0.9 for x in lines)
     assert lines[0].exact == 0
     assert lines[-1].exact == 1  # nine in ten around the query
-    assert million.page(lines, 3_000).count("\n| ") == 1 + len(lines)
+    assert results.rounded.recall >= 0.9
+    assert list(results.opened) == [name for name, _ in million.OPENINGS]
+    text = million.page(results, 3_000)
+    assert text.count("\n| ") == 2 * 2 + len(lines) + len(results.opened)
+
+
+def test_the_curve_in_small(tmp_path: Path) -> None:
+    """The stores that it makes by SQL are such as the store itself would have made."""
+    points = curve.measured(tmp_path, 30, (1, 3), rounds=2)
+    assert [(p.what, p.count) for p in points] == [
+        ("memories", 30),
+        ("memories", 90),
+        ("runs", 30),
+        ("runs", 90),
+    ]
+    for name, memories, runs in (("memories-3", 90, 30), ("runs-3", 30, 90)):
+        with opened(tmp_path / f"{name}.db") as store:
+            assert len(store.memories()) == memories
+            assert len(query(store, "SELECT 1 FROM episodes WHERE id LIKE 'run-%'")) == runs
+            assert_exact(store)
+    assert curve.page(points).count("\n| ") == 2 + len(points)
+    curve.draw(points, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")

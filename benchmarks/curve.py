@@ -1,0 +1,204 @@
+"""What an outcome costs when there are many memories, and when there have been many runs: a table and a plot.
+
+`python -m benchmarks.curve --into docs/scale.md` takes some minutes and 6 GB of disk, and draws `docs/outcome-cost.png`. A
+thousand memories and a thousand settled runs are made by the store itself; more of either are copies of these rows under other
+numbers, with the counters that belong to them, so that all files hold what as many runs would have left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from langchain_core.documents import Document
+
+from benchmarks.data import K, filled, folder, opened, unit_vectors
+from benchmarks.machine import description
+from benchmarks.tables import put, table
+from benchmarks.timing import Pairs, Side, Spread, all_in_turn
+from langchain_memoryworth import MemoryWorthStore
+from langchain_memoryworth.records import EpisodeKey
+
+_COMMAND = "python -m benchmarks.curve"
+_PLOT = "outcome-cost.png"
+_BASE = 1_000
+SIZES = (1, 10, 100, 1_000)
+"""Times a thousand."""
+
+Growing = Literal["memories", "runs"]
+
+
+class Point(NamedTuple):
+    """One store.
+
+    Attributes:
+        what: It has more of than the smallest one.
+        count: How many.
+        seconds: Of an outcome.
+        ratio: To the smallest, block by block.
+    """
+
+    what: Growing
+    count: int
+    seconds: Spread
+    ratio: Spread
+
+
+def measured(place: Path, base: int, sizes: Sequence[int], rounds: int) -> list[Point]:
+    """Outcomes in turn on a store of each size."""
+    start = place / "base.db"
+    _begin(start, base)
+    cases: list[tuple[Growing, int]] = [(w, s) for w in ("memories", "runs") for s in sizes]
+    stores = [_opened(place, start, what, base, size) for what, size in cases]
+    counts = [base * size if what == "memories" else base for what, size in cases]
+    sides = [[_outcome(s, n)] for s, n in zip(stores, counts, strict=True)]
+    taken = all_in_turn(sides, rounds=rounds, warmup=20)
+    for store in stores:
+        store.close()
+    smallest = {what: taken[cases.index((what, sizes[0]))] for what, _ in cases}
+    return [
+        Point(what, base * size, Spread.of(times), Pairs(times, smallest[what]).ratio)
+        for (what, size), times in zip(cases, taken, strict=True)
+    ]
+
+
+def _begin(path: Path, base: int) -> None:
+    with filled(path, unit_vectors(base)) as store:
+        draws = random.Random(0)
+        for i in range(base):
+            _show(store, f"run-{i}", draws.sample(range(base), K))
+            store.record_outcome(f"run-{i}", outcome=i % 3 > 0)
+
+
+def _show(store: MemoryWorthStore, run: str, numbers: Sequence[int]) -> None:
+    documents = [Document("", id=str(n)) for n in numbers]
+    store.governor.expose_documents(EpisodeKey(run), documents)
+
+
+def _opened(place: Path, start: Path, what: Growing, base: int, size: int) -> MemoryWorthStore:
+    path = place / f"{what}-{size}.db"
+    with sqlite3.connect(start) as source, sqlite3.connect(path) as target:
+        source.backup(target)
+    source.close()
+    target.close()
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA synchronous=OFF")
+    connection.execute("CREATE TEMP TABLE copies (n INTEGER PRIMARY KEY)")
+    connection.executemany("INSERT INTO copies VALUES (?)", [(n,) for n in range(1, size)])
+    for statement in _MORE[what]:
+        connection.execute(statement, {"base": base, "size": size} if ":" in statement else {})
+    connection.commit()
+    connection.execute("ANALYZE")
+    connection.close()
+    return opened(path)
+
+
+def _outcome(store: MemoryWorthStore, memories: int) -> Side:
+    draws = random.Random(1)
+
+    def before(i: int) -> None:
+        _show(store, f"new-{i}", draws.sample(range(memories), K))
+
+    return Side(lambda i: store.record_outcome(f"new-{i}", outcome=i % 3 > 0), before)
+
+
+def page(points: Sequence[Point]) -> str:
+    """The table in Markdown, and where the plot is."""
+    rows = [[f"{p.count:,} {p.what}", _milliseconds(p.seconds), _times(p.ratio)] for p in points]
+    head = ("store", "one outcome of 8 memories, ms (quartiles)", "to the smallest (quartiles)")
+    parts = [
+        f"`{_COMMAND}`: what has not grown is a thousand. `record_outcome`, on a file, NORMAL, in turn on all of them.",
+        "\n".join(f"- {line}" for line in description()),
+        table(head, rows),
+        f"![Cost of an outcome by the number of memories and of runs]({_PLOT})",
+    ]
+    return "\n\n".join(parts)
+
+
+def _milliseconds(spread: Spread) -> str:
+    median, low, high = (f"{1e3 * x:.2f}" for x in spread)
+    return f"{median} ({low} - {high})"
+
+
+def _times(spread: Spread) -> str:
+    median, low, high = (f"{x:.2f}" for x in spread)
+    return f"{median} ({low} - {high})"
+
+
+def draw(points: Sequence[Point], path: Path) -> None:
+    """Both curves, with their quartiles."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes: Any = figure.subplots()
+    for what, colour in (("memories", "#1f77b4"), ("runs", "#ff7f0e")):
+        of = [p for p in points if p.what == what]
+        x = [p.count for p in of]
+        axes.fill_between(
+            x, [p.ratio.low for p in of], [p.ratio.high for p in of], color=colour, alpha=0.2
+        )
+        axes.plot(x, [p.ratio.median for p in of], "o-", color=colour, label=what)
+    axes.set(xscale="log", xlabel="memories, or past runs", ylabel="time of an outcome, to 1,000")
+    axes.set_ylim(0, max(2.0, 1.1 * max(p.ratio.high for p in points)))
+    axes.grid(visible=True, color="0.9")
+    axes.legend()
+    figure.savefig(path, dpi=150, metadata={"Software": None})
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog=_COMMAND, description=__doc__)
+    parser.add_argument("--into", type=Path, help="the page to write into; else the terminal")
+    parser.add_argument("--rounds", type=int, default=300)
+    given = parser.parse_args(arguments)
+    with folder() as place:
+        points = measured(place, _BASE, SIZES, given.rounds)
+    if given.into is None:
+        print(page(points))
+    else:
+        put(given.into, _COMMAND, page(points))
+        draw(points, given.into.with_name(_PLOT))
+
+
+_SUMS = ("positive", "negative", "size", "squared", "retrievals", "surprise")
+_MORE: dict[Growing, tuple[str, ...]] = {
+    "memories": (
+        (
+            "INSERT INTO memories (seq, namespace, id, text, metadata, vector, added_at, written_at) "
+            "SELECT seq + n * :base, namespace, CAST(CAST(id AS INTEGER) + n * :base AS TEXT), "
+            "text || n, metadata, vector, added_at, written_at FROM copies CROSS JOIN memories"
+        ),
+        (
+            f"INSERT INTO evidence (seq, {', '.join(_SUMS)}) "
+            f"SELECT seq + n * :base, {', '.join('0' for _ in _SUMS)} "
+            "FROM copies CROSS JOIN evidence"
+        ),
+    ),
+    "runs": (
+        "DROP INDEX exposures_credited",  # made at once it takes a tenth of the time
+        (
+            "INSERT INTO episodes SELECT eid + n * :base, id || '-' || n, thread_id, started_at, "
+            "settled_at, reward FROM copies CROSS JOIN episodes"
+        ),
+        (
+            "INSERT INTO exposures SELECT eid + n * :base, seq, rank, similarity, context, arm, "
+            "propensity, shown, used, at, last_at, weight, positive, size, surprise, expected, epoch "
+            "FROM copies CROSS JOIN exposures"
+        ),
+        (
+            "INSERT INTO outcomes SELECT number + n * :base, eid + n * :base, source, source_id, "
+            "metric, reward, used, at FROM copies CROSS JOIN outcomes"
+        ),
+        "CREATE INDEX exposures_credited ON exposures (seq) WHERE size > 0",
+        "UPDATE evidence SET " + ", ".join(f"{name} = {name} * :size" for name in _SUMS),
+        "UPDATE rates SET episodes = episodes * :size, reward = reward * :size",
+    ),
+}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""A retrieval with the real all-MiniLM-L6-v2: which share of it is not the model."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from langchain_core.embeddings import Embeddings
+
+from benchmarks.data import K, bare_index, folder, text_of, unit_vectors
+from benchmarks.rows import Row
+from benchmarks.timing import Spread
+from langchain_memoryworth import MemoryWorthStore
+from langchain_memoryworth.demo.offline_model import use_packaged_model
+from langchain_memoryworth.embeddings import SentenceTransformerEmbeddings
+
+_MOST = 0.03
+
+
+class Timed(Embeddings):
+    """A model, and how long it took for the last query."""
+
+    def __init__(self, model: Embeddings) -> None:
+        self._model = model
+        self.seconds = 0.0
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """Of the model."""
+        return self._model.embed_documents(texts)
+
+    def embed_query(self, text: str) -> list[float]:
+        """Likewise."""
+        start = perf_counter()
+        vector = self._model.embed_query(text)
+        self.seconds = perf_counter() - start
+        return vector
+
+
+def run(*, quick: bool) -> list[Row]:
+    """A row at each size."""
+    sizes, rounds = ([200], 2) if quick else ([1_000, 10_000, 100_000], 100)
+    with TemporaryDirectory() as cache, folder() as place:
+        use_packaged_model(Path(cache))
+        model = Timed(SentenceTransformerEmbeddings())
+        return [row for count in sizes for row in _rows(place, model, count, rounds)]
+
+
+def _rows(place: Path, model: Timed, count: int, rounds: int) -> list[Row]:
+    vectors = unit_vectors(count)  # the time of a search is the same whatever they say
+    bare: Any = bare_index(vectors)
+    wholes, rests, ours = [], [], []
+    with MemoryWorthStore(f"sqlite:///{place}/{count}.db", model, embedding_name="bench") as store:
+        for start in range(0, count, 10_000):
+            numbers = range(start, min(start + 10_000, count))
+            pairs = [(text_of(n), vectors[n].tolist()) for n in numbers]
+            store.add_embeddings(pairs, ids=[str(n) for n in numbers])
+        for i in range(-10, rounds):
+            text = f"How long does the train to platform {i} take?"
+            start_ = perf_counter()
+            with store.episode(str(uuid.uuid4())):
+                store.similarity_search(text, K)
+            whole = perf_counter() - start_
+            rest = whole - model.seconds
+            scan = _scan(bare, model, text)
+            if i >= 0:
+                wholes.append(whole)
+                rests.append(rest / whole)
+                ours.append((rest - scan) / whole)
+    case = f"{count:,} memories, recorded in an episode"
+    return [
+        Row(
+            case,
+            "the same with nothing but the model and a bare `IndexFlatIP`",
+            Spread.of([1 / (1 - share) for share in ours]),
+            mode="NORMAL",
+            target=_MOST,
+            figure=Spread.of(ours),
+            unit="%",
+            about="of it is ours",
+        ),
+        Row(
+            f"{case}, with the scan itself",
+            "the model alone",
+            Spread.of([1 / (1 - share) for share in rests]),
+            mode="NORMAL",
+            figure=Spread.of(rests),
+            unit="%",
+            about="of it is not the model",
+        ),
+    ]
+
+
+def _scan(bare: Any, model: Timed, text: str) -> float:
+    """Also after the model, which has taken the vectors out of the processor's caches."""
+    query = np.array([model.embed_query(text)], np.float32)
+    start = perf_counter()
+    bare.search(query, K)
+    return perf_counter() - start

