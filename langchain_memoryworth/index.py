@@ -68,6 +68,7 @@ class VectorIndex:
         kind: The FAISS index to use.
 
     Examples:
+        >>> from langchain_memoryworth.coordinates import TERMS
         >>> index = VectorIndex(2)
         >>> index.upsert(np.array([7]), np.array([[1, 0]], np.float32), np.zeros((1, TERMS)), np.array([False]))
         >>> found = index.search(np.array([0.6, 0.8], np.float32), [1, 0, 0, 0, 0], 5)
