@@ -21,8 +21,6 @@ TERMS = 4
 """Coordinates behind the vector that the ranking may weigh, apart from the one that hides a row."""
 
 _HNSW_M = 32
-_EF_CONSTRUCTION = 80
-"""FAISS's own 40 builds in half the time and leads to fewer of the nearest; a graph that is kept is built once."""
 _MOST_BUFFERS = 16
 _PART = 8192
 """Rows that are copied at a time, where the alternative is a copy of all."""
@@ -63,8 +61,6 @@ class Coordinates:
         width = dimension + 1 + TERMS
         self.width = -(-width // _HALF_BLOCK) * _HALF_BLOCK if half else width
         self._index: Any = self._with_graph() if graph else self._flat()
-        if graph:
-            self._index.hnsw.efConstruction = _EF_CONSTRUCTION
         self._storage: Any = _faiss.downcast_index(self._index.storage) if graph else self._index
         self._view: NDArray[Any] | None = None
         self._buffers: dict[int, _Buffers] = {}
