@@ -58,7 +58,8 @@ SUBJECTS = (
         "langgraph_stores",
         "Stores of LangGraph on one host",
         "The same vectors, handed over by text, so that no side pays for a model. An outcome of ours moves 8 counters, judges "
-        "and commits; theirs reads 8 items with a counter in each and writes them back, without their vectors.",
+        "and commits; theirs reads 8 items with a counter in each and writes them back, by which their vectors are written "
+        "anew unless it is told to leave them.",
     ),
     Subject(
         "postgres_store",
