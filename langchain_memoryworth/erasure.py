@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from langchain_memoryworth import openings, rates, standing, statuses
+from langchain_memoryworth import learnt, openings, rates, standing, statuses
 from langchain_memoryworth.database import Database, Session, Statement
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
 from langchain_memoryworth.records import Namespace, Status, namespace_key
@@ -86,6 +86,7 @@ class Erasure:
             standing.move(session, s, Status.ERASED, "erase", actor, reason, now)
             standing.changed(session, "erase", seq)
         rates.forget_openings(session)
+        learnt.forget_empty(session)
         return len(found)
 
     def _forget_rates(self, session: Session, seqs: Sequence[int]) -> None:

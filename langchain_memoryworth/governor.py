@@ -31,6 +31,7 @@ from langchain_memoryworth.errors import InvalidInputError, InvalidVectorError, 
 from langchain_memoryworth.governance import Governance
 from langchain_memoryworth.graphs import Graphs
 from langchain_memoryworth.index import KINDS, Kind
+from langchain_memoryworth.learnt import Learnt
 from langchain_memoryworth.ledger import Exposure, Ledger, Said
 from langchain_memoryworth.losses import Losses
 from langchain_memoryworth.memories import Memories, NewMemory, Text, Version
@@ -121,9 +122,12 @@ class Governor:
         self._trials = Trials(self._database)
         engine = mirror if index == "pgvector" else None
         self._recall = Recall(self._database, self._memories)
+        self._learnt = Learnt(self._database)
         self._closed = False
         self._analyst = Analyst(self._database, lambda: self.policy)
-        self._steward = Steward(self._database, self._settings, lambda: self.policy, clock)
+        self._steward = Steward(
+            self._database, self._settings, lambda: self.policy, clock, self._learnt
+        )
         self._carrier = Carrier(self._database, self._settings, clock, content_id, mirror.write)
         try:
             graphs = Graphs(index, self._database.name, self._database.file, graph_folder)
@@ -174,7 +178,11 @@ class Governor:
 
     def _refresh(self) -> None:
         self._ready()
-        if self._replica.refresh():
+        changed = self._replica.refresh()
+        if "contexts" in changed:
+            self._learnt.forget()
+        self._learnt.load()
+        if "policy" in changed:
             with self.losses.guard("a policy that another process set"):
                 self.policy = self._settings.in_force()
             self._replica.forget()
@@ -305,12 +313,23 @@ class Governor:
         if episode is not None and context is not None:
             episode = replace(episode, context=context)
         query = self._query(vector, k, None if episode is None else episode.id, options)
-        chosen = self._select(self._in(namespace), query)
+        namespace = self._in(namespace)
+        chosen = self._select(namespace, query)
+        if episode is not None:
+            near = [c.seq for c in chosen if c.arm is not Arm.HELD_BACK]
+            episode = self._told(episode, namespace, near)
         texts = self._deliver(chosen, episode, entry, run_id)
         chosen = [c for c in chosen if c.arm.reaches_model]
         if track and episode is None:
             self.losses.unknown_run()
         return _hits(chosen, texts)
+
+    def _told(self, episode: EpisodeKey, namespace: Namespace, seqs: Sequence[int]) -> EpisodeKey:
+        """An episode with the context that its memories tell, if nobody has named one and some were learnt."""
+        if episode.context or not seqs:
+            return episode
+        context = self._learnt.of(namespace, seqs)
+        return replace(episode, context=context) if context else episode
 
     def explain_search(
         self, query: str, k: int, *, namespace: Namespace | None = None, **options: Any
@@ -432,7 +451,7 @@ class Governor:
         self, episode: EpisodeKey, documents: Iterable[Document], root: Root | None = None
     ) -> None:
         """Write down documents of another retriever, those of them that are memories of this store."""
-        self._ready()
+        self._refresh()
         ranked = {d.id: rank for rank, d in enumerate(documents) if d.id is not None}
         with self._database.write(alone=False) as session:
             found = self._memories.locate(session, list(ranked), self.namespace)
@@ -443,6 +462,7 @@ class Governor:
             exposures = [Exposure(seq, ranked[id_], None) for id_, seq in found.items()]
             if root is not None:
                 episode = in_context(episode, root.metadata)
+            episode = self._told(episode, self.namespace, list(found.values()))
             self._expose(session, episode, exposures, root)
         if root is not None:
             root.expose(found)
@@ -458,6 +478,7 @@ class Governor:
     ) -> None:
         """Write down memories that live elsewhere, by their ids; `seq` in the exposures is not read."""
         self._ready()
+        self._learnt.load()
         space = self._in(namespace)
         # Most are known, and then others may write beside this; only what is new needs to be alone.
         for alone in (False, True):
@@ -470,6 +491,7 @@ class Governor:
                 if len(place) < len(digests):
                     continue
                 exposures = [e._replace(seq=place[i]) for i, e in shown.items()]
+                episode = self._told(episode, space, [e.seq for e in exposures])
                 self._expose(session, episode, exposures, root)
                 return
 

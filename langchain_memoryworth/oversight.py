@@ -18,6 +18,7 @@ from langchain_memoryworth.records import (
     Compacted,
     Erased,
     Imported,
+    LearntContext,
     Namespace,
     SourceShare,
     WorthPoint,
@@ -256,6 +257,37 @@ class Oversight:
         return self.governor.steward.compact(before, progress)
 
     acompact = awaitable(compact)
+
+    # -- contexts ---------------------------------------------------------------------------------------------
+
+    def learn_contexts(
+        self, *, episodes: int = 5_000, namespace: Sequence[str] | str | None = None
+    ) -> tuple[LearntContext, ...]:
+        """Learn from what is retrieved together which kinds of tasks there are, without labels or embeddings.
+
+        From then on whatever is retrieved without a context that somebody named gets one of these, in every process, and
+        counters and base rates are kept by it, see `by_context`. Call it again now and then, as from a scheduled job: the
+        names stay.
+
+        Args:
+            episodes: How many of the latest to learn from; some thousands are enough.
+            namespace: None means the store's own.
+
+        Returns:
+            The contexts, the most frequent first; a single one if retrievals do not fall apart into kinds.
+
+        Raises:
+            InvalidInputError: If nothing was retrieved in these episodes.
+        """
+        return self.governor.steward.learn_contexts(self._place(namespace), episodes)
+
+    alearn_contexts = awaitable(learn_contexts)
+
+    def drop_contexts(self, *, namespace: Sequence[str] | str | None = None) -> None:
+        """Stop telling learnt contexts; what was counted by them stays, and their names are not used again."""
+        self.governor.steward.drop_contexts(self._place(namespace))
+
+    adrop_contexts = awaitable(drop_contexts)
 
     # -- explanation ------------------------------------------------------------------------------------------
 

@@ -342,6 +342,18 @@ class MemoryEffect(NamedTuple):
         )
 
 
+class LearntContext(NamedTuple):
+    """A kind of task that was learnt from what is retrieved together.
+
+    Attributes:
+        context: Its name, the same over later fits.
+        share: Of the episodes that it was learnt from, in [0, 1].
+    """
+
+    context: str
+    share: float
+
+
 class ContextWorth(NamedTuple):
     """The worth of a memory in one context, MW(m|c) (the paper's section 6).
 

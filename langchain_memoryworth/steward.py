@@ -15,6 +15,7 @@ from langchain_memoryworth.erasure import Erasure
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
 from langchain_memoryworth.explanations import Explanation, RunExplanation, explain, explain_part
 from langchain_memoryworth.governance import Governance
+from langchain_memoryworth.learnt import Learnt
 from langchain_memoryworth.ledger import Ledger, Said
 from langchain_memoryworth.memories import Memories
 from langchain_memoryworth.policy import Policy
@@ -24,6 +25,7 @@ from langchain_memoryworth.records import (
     Action,
     Compacted,
     Erased,
+    LearntContext,
     Memory,
     Namespace,
     SourceShare,
@@ -51,6 +53,7 @@ class Steward:
         settings: The policy in the database, for what settles.
         policy: The policy in force, as the governor knows it.
         clock: Unix time in seconds.
+        learnt: The contexts that the governor tells.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Steward:
         settings: Settings,
         policy: Callable[[], Policy],
         clock: Callable[[], float],
+        learnt: Learnt,
     ) -> None:
         self._database = database
         self._settings = settings
@@ -72,6 +76,17 @@ class Steward:
         self._audit = Audit(database)
         self._retention = Retention(database)
         self._voices = Voices(database)
+        self._learnt = learnt
+
+    # -- contexts ---------------------------------------------------------------------------------------------
+
+    def learn_contexts(self, namespace: Namespace, episodes: int) -> tuple[LearntContext, ...]:
+        """Learn from the latest episodes which kinds of tasks there are; see `Learnt.learn`."""
+        return self._learnt.learn(namespace, episodes)
+
+    def drop_contexts(self, namespace: Namespace) -> None:
+        """Tell no learnt context any more."""
+        self._learnt.drop(namespace)
 
     # -- decisions --------------------------------------------------------------------------------------------
 
