@@ -138,7 +138,7 @@ class Archive:
         self._write_openings(session, plan, known, base_rates)
         base_rates.save(session)
         deltas = [
-            standing.Delta(known[seq], totals[n], known[seq].epoch)
+            standing.Delta(known[seq], totals[n])
             for n in sorted(plan.known)
             if totals[n] != Evidence() and (seq := plan.number[n])
         ]

@@ -34,7 +34,7 @@ class _Compiled(NamedTuple):
     """A statement as the driver takes it, and what makes its parameters of a mapping."""
 
     sql: str
-    bind: Callable[[Mapping[str, Any]], Any]
+    bind: Callable[[Mapping[str, Any]], Sequence[Any]]
 
 
 class Statement:
@@ -60,14 +60,12 @@ class Statement:
         if known is None:
             other = self._postgresql if dialect.name == "postgresql" else None
             compiled = text(other or self.sql).compile(dialect=dialect)
-            known = _Compiled(str(compiled), _binder(compiled.positiontup))
+            known = _Compiled(str(compiled), _binder(compiled.positiontup or ()))
             self._compiled[dialect.name] = known
         return known
 
 
-def _binder(names: Sequence[str] | None) -> Callable[[Mapping[str, Any]], Any]:
-    if names is None:
-        return lambda parameters: parameters
+def _binder(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
     # By position: sqlite3 takes half as long again to look them up by name.
     if len(names) > 1:
         return itemgetter(*names)
@@ -92,14 +90,22 @@ class Session:
 
     def run_many(self, statement: Statement, parameters: Sequence[Mapping[str, Any]]) -> None:
         """Run a statement once per mapping."""
-        sql, bind = statement.on(self._dialect)
-        if self._dialect.name == "postgresql" and len(parameters) < _MANY:
-            for each in (
-                parameters
+        bind = statement.on(self._dialect).bind
+        self.run_each(statement, [bind(each) for each in parameters])
+
+    def run_each(self, statement: Statement, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement once per row of its parameters, in the order in which its text names them.
+
+        For what is done for each memory of each run: a mapping for each takes as long as the statement.
+        """
+        sql = statement.on(self._dialect).sql
+        if self._dialect.name == "postgresql" and len(rows) < _MANY:
+            for row in (
+                rows
             ):  # in the pipeline of the transaction; psycopg's own would wait for the server
-                self._cursor.execute(sql, each)
+                self._cursor.execute(sql, row)
             return
-        self._cursor.executemany(sql, map(bind, parameters))
+        self._cursor.executemany(sql, rows)
 
     def rows(self, statement: Statement, **parameters: Any) -> list[tuple[Any, ...]]:
         """All rows of a query."""
@@ -108,6 +114,18 @@ class Session:
         cursor.execute(sql, bind(parameters))
         found: list[tuple[Any, ...]] = cursor.fetchall()
         return found
+
+    def rows_of(
+        self, *statements: Statement, parameters: Mapping[str, Any]
+    ) -> list[list[tuple[Any, ...]]]:
+        """All rows of several queries with the same parameters; a server is waited for once."""
+        cursors = []
+        for statement in statements:
+            cursor = self._reader()
+            sql, bind = statement.on(self._dialect)
+            cursor.execute(sql, bind(parameters))
+            cursors.append(cursor)
+        return [cursor.fetchall() for cursor in cursors]
 
     def parts(
         self, statement: Statement, size: int, **parameters: Any
@@ -235,9 +253,7 @@ class Database:
                     cursor = connection.cursor()
                     for statement in self._opened.begin[mode]:
                         cursor.execute(statement)
-                    yield Session(
-                        cursor, self.engine.dialect, self._opened.reader(connection, cursor)
-                    )
+                    yield Session(cursor, self.engine.dialect, self._opened.reader(connection))
                     if mode != "read":
                         committing = True
                         self._opened.commit(connection)

@@ -122,12 +122,25 @@ def effect(surprises: ArrayLike, sizes: ArrayLike, *, strength: float = STRENGTH
         >>> effect(8.0, 16.0), effect([0.0, -8.0], [0.0, 64.0]).tolist()
         (0.25, [0.0, -0.1])
     """
-    if isinstance(surprises, (int, float)) and isinstance(sizes, (int, float)):
-        # One outcome needs k of these; arrays of one element would cost ten times as much.
-        value = surprises / (sizes + strength) if strength > 0 <= sizes else math.nan
-        if math.isfinite(value):
-            return value
-    return np.asarray(_finite("surprises", surprises) / _precision(sizes, strength))
+    found = np.asarray(_finite("surprises", surprises) / _precision(sizes, strength))
+    return found if found.ndim else float(found)
+
+
+def effect_of(surprise: int, size: int) -> float:
+    """`effect` of one memory's counters: one outcome needs k of these, and arrays of one element cost ten times as much.
+
+    Args:
+        surprise: Sum of surprises in units of 2**-32.
+        size: n in units of 2**-32, at least 0.
+
+    Returns:
+        The effect in [-1, 1], to the last bit that of `effect`.
+
+    Examples:
+        >>> effect_of(8 * UNIT, 16 * UNIT)
+        0.25
+    """
+    return surprise / UNIT / (size / UNIT + STRENGTH)
 
 
 def deviation(sizes: ArrayLike, *, strength: float = STRENGTH, noise: float = NOISE) -> Floats:

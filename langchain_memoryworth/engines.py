@@ -48,7 +48,7 @@ class Opened:
         again: Whether the transaction was rolled back for the sake of another one.
         alive: Whether a connection is still there, as far as can be told without asking the server.
         pipeline: Within it statements are sent without waiting for the answers, until one is read.
-        reader: Gives the cursor for a query, from the connection and the cursor of its transaction.
+        reader: Makes the cursors for queries on a connection.
         commit: Ends a transaction.
         schema: Postgres schema, None on SQLite.
         shared: Whether all threads share one connection, as they must with SQLite in memory.
@@ -60,7 +60,9 @@ class Opened:
     again: Callable[[BaseException], Again]
     alive: Callable[[Any], bool] = lambda _: True
     pipeline: Callable[[Any], AbstractContextManager[Any]] = nullcontext
-    reader: Callable[[Any, Any], Callable[[], Any]] = lambda _, cursor: lambda: cursor
+    reader: Callable[[Any], Callable[[], Any]] = lambda connection: (
+        connection.driver_connection.cursor
+    )
     commit: Callable[[Any], object] = lambda connection: connection.commit()
     schema: str | None = None
     shared: bool = False
@@ -159,6 +161,7 @@ def _postgres(url: URL, durability: Durability, pool_size: int) -> Opened:
             url,
             # We begin and commit ourselves, several settings and the lock in one message.
             isolation_level="AUTOCOMMIT",
+            paramstyle="format",  # by position, as SQLite
             poolclass=QueuePool,
             pool_size=pool_size,
             max_overflow=0,
@@ -178,7 +181,7 @@ def _postgres(url: URL, durability: Durability, pool_size: int) -> Opened:
         _postgres_again,
         _is_alive,
         lambda connection: connection.driver_connection.pipeline(),
-        lambda connection, _: partial(connection.driver_connection.cursor, binary=True),
+        lambda connection: partial(connection.driver_connection.cursor, binary=True),
         # psycopg's own asks for the state as of the last answer, which in a pipeline may be that of before the BEGIN.
         lambda connection: connection.driver_connection.execute("COMMIT"),
         schema,

@@ -24,7 +24,7 @@ from langchain_memoryworth.records import (
     OutcomeKey,
     OutcomeRecord,
 )
-from langchain_memoryworth.settlement import Row, Settled, Surroundings, in_place, settle, summed
+from langchain_memoryworth.settlement import Account, Row, Settled, settle
 from langchain_memoryworth.use import PARTS, Use, from_document, shares_of, to_document
 
 
@@ -75,20 +75,20 @@ class Ledger:
         """
         again = begins and self.begin_again(session, episode, now, only_settled=True)
         eid, settled = self.open_episode(session, episode, now)
-        session.run_many(
+        session.run_each(
             _EXPOSE,
             [
-                {
-                    "eid": eid,
-                    "seq": e.seq,
-                    "rank": e.rank,
-                    "similarity": e.similarity,
-                    "arm": e.arm.value,
-                    "context": episode.context or None,
-                    "propensity": e.propensity,
-                    "shown": int(e.arm.reaches_model),
-                    "at": now,
-                }
+                (
+                    eid,
+                    e.seq,
+                    e.rank,
+                    e.similarity,
+                    episode.context or None,
+                    e.arm.value,
+                    e.propensity,
+                    int(e.arm.reaches_model),
+                    now,
+                )
                 for e in exposures
             ],
         )
@@ -106,12 +106,12 @@ class Ledger:
             found = self._find(session, episode_id, hold=True)
             if found is None:
                 return 0
-            rows = [r for r in self._rows(session, found[0], hold=True) if r.shown]
-            dropped = [r for r in rows if r.standing.seq in wanted]
+            eid, settled = found
+            dropped = [seq for seq, _, shown in self._retrieved(session, eid) if shown]
+            dropped = [seq for seq in dropped if seq in wanted]
             if dropped:
-                eid = found[0]
-                session.run_many(_HIDE, [{"eid": eid, "seq": r.standing.seq} for r in dropped])
-                if found[1]:
+                session.run_each(_HIDE, [(eid, seq) for seq in dropped])
+                if settled:
                     self._settle(session, eid, policy(session), now)
         return len(dropped)
 
@@ -128,18 +128,12 @@ class Ledger:
         shares = shares_of(use)
         with self._database.write(alone=False) as session:
             eid, settled = self._known(session, episode_id, hold=True)
-            rows = self._rows(session, eid, hold=True)
-            _check_used(shares, rows, episode_id)
+            rows = self._retrieved(session, eid)
+            _check_used(shares, {id_ for _, id_, _ in rows}, episode_id)
+            parts = {id_: round(PARTS * share) for id_, share in shares.items()}
             session.run_many(
                 _USED,
-                [
-                    {
-                        "eid": eid,
-                        "seq": r.standing.seq,
-                        "used": round(PARTS * shares.get(r.memory_id, 0.0)),
-                    }
-                    for r in rows
-                ],
+                [{"eid": eid, "seq": seq, "used": parts.get(id_, 0)} for seq, id_, _ in rows],
             )
             if settled:
                 self._settle(session, eid, policy(session), now)
@@ -164,14 +158,8 @@ class Ledger:
         """
         with self._database.write(alone=False) as session:
             eid, _ = self._known(session, run_id, hold=True)
-            outcomes = self._outcomes(session, eid)
-            if _is_known(outcomes, key, outcome):
-                return False
-            rows = self._rows(session, eid, hold=True)
-            written = _take(outcomes, key, outcome, rows, run_id, now)
-            session.run(_OUTCOME, _outcome_row(eid, written, now))
-            self._settle(session, eid, policy(session), now, rows, outcomes)
-        return True
+            [new] = self._say(session, [eid], [Said(run_id, key, outcome)], policy, now)
+        return new
 
     @retried
     def record_many(
@@ -185,22 +173,33 @@ class Ledger:
         """
         with self._database.write(alone=False) as session:
             eids = self._hold_all(session, [s.run_id for s in said])
-            numbers = sorted(set(eids))
-            found: dict[int, list[tuple[Any, ...]]] = {eid: [] for eid in numbers}
-            for r in standing.select_in(session, _ROWS_OF, numbers, hold=_HOLD_EVIDENCE):
-                found[r[-1]].append(r)
-            rows = {eid: in_place(some) for eid, some in found.items()}
-            outcomes = self._outcomes_of(session, numbers)
-            news, written = [], []
-            for eid, (run_id, key, outcome) in zip(eids, said, strict=True):
-                news.append(not _is_known(outcomes[eid], key, outcome))
-                if news[-1]:
-                    record = _take(outcomes[eid], key, outcome, rows[eid], str(run_id), now)
-                    written.append(_outcome_row(eid, record, now))
-            if written:
-                session.run_many(_OUTCOME, written)
-                touched = sorted({w["eid"] for w in written})
-                self._settle_all(session, touched, rows, outcomes, policy(session), now)
+            return self._say(session, eids, said, policy, now)
+
+    def _say(
+        self,
+        session: Session,
+        eids: Sequence[int],
+        said: Sequence[Said],
+        policy: standing.PolicyOf,
+        now: float,
+    ) -> list[bool]:
+        """Write down outcomes of episodes that are held, one for one, and settle; which of them are new."""
+        known = self._read(session, sorted(set(eids)))
+        news, written = [], []
+        for eid, (run_id, key, outcome) in zip(eids, said, strict=True):
+            current = known.outcomes[eid]
+            news.append(not _is_known(current, key, outcome))
+            if news[-1]:
+                if outcome is not None and outcome.used is not None:
+                    retrieved = {r.account.memory_id for r in known.rows[eid]}
+                    _check_used(outcome.used, retrieved, str(run_id))
+                row = _outcome_row(eid, key, outcome, now)
+                _follow(current, *row[1:])
+                written.append(row)
+        if written:
+            session.run_each(_OUTCOME, written)
+            touched = sorted({row[0] for row in written})
+            self._settle_all(session, touched, known, policy(session), now)
         return news
 
     def _hold_all(self, session: Session, run_ids: Sequence[str | int]) -> list[int]:
@@ -220,59 +219,40 @@ class Ledger:
 
     # -- settlement -------------------------------------------------------------------------------------------
 
-    def _settle(
-        self,
-        session: Session,
-        eid: int,
-        policy: Policy,
-        now: float,
-        rows: Sequence[Row] | None = None,
-        outcomes: Mapping[OutcomeKey, OutcomeRecord] | None = None,
-    ) -> None:
-        rows = self._rows(session, eid, hold=True) if rows is None else rows
-        outcomes = self._outcomes(session, eid) if outcomes is None else outcomes
-        self._settle_all(session, [eid], {eid: rows}, {eid: outcomes}, policy, now)
+    def _settle(self, session: Session, eid: int, policy: Policy, now: float) -> None:
+        self._settle_all(session, [eid], self._read(session, [eid]), policy, now)
 
     def _settle_all(
-        self,
-        session: Session,
-        eids: Sequence[int],
-        rows: Mapping[int, Sequence[Row]],
-        outcomes: Mapping[int, Mapping[OutcomeKey, OutcomeRecord]],
-        policy: Policy,
-        now: float,
+        self, session: Session, eids: Sequence[int], known: _Known, policy: Policy, now: float
     ) -> None:
-        surroundings = self._surroundings(session, [r for eid in eids for r in rows[eid]])
-        all_ = [settle(eid, rows[eid], outcomes[eid], policy, surroundings, now) for eid in eids]
-        session.run_many(_SETTLED, [s.head for s in all_])
-        writes = [w for s in all_ for w in s.writes]
-        if writes:
-            session.run_many(_CREDIT, writes)
-            declined = self._declined(session, all_, policy)
-            recent, older = summed([d for s in all_ for d in s.deltas])
-            standing.add(session, recent, policy, now, declined=declined)
-            if older:
-                # Credit that was given before a restore, on top of the counters as they are by now.
-                stand = standing.read(session, [d.standing.seq for d in older])
-                older = [d._replace(standing=stand[d.standing.seq]) for d in older]
-                standing.add(session, older, policy, now)
+        base = rates.read(session, {r.place for eid in eids for r in known.rows[eid]})
+        all_ = [
+            settle(eid, known.rows[eid], known.outcomes[eid].values(), policy, base) for eid in eids
+        ]
+        session.run_each(
+            _SETTLED, [(s.reward, None if s.reward is None else now, s.eid) for s in all_]
+        )
+        given = [g for s in all_ for g in s.given]
+        if given:
+            session.run_each(_CREDIT, given)
+            declined = self._declined(session, all_, known, policy)
+            moved = [a.delta() for a in known.accounts.values() if a.judged or a.older]
+            standing.add(session, moved, policy, now, declined=declined)
             standing.add_to_strata(session, [row for s in all_ for row in s.strata])
-            surroundings.rates.save(session)
+            base.save(session)
         standing.changed_many(session, eids, "episode")
 
     def _declined(
-        self, session: Session, settled: Sequence[Settled], policy: Policy
+        self, session: Session, settled: Sequence[Settled], known: _Known, policy: Policy
     ) -> frozenset[int]:
         """The memories that have declined, as far as these settlements concern them; the last one decides."""
         if policy.decline is None:
             return frozenset()
         found: dict[int, bool] = {}
         for one in settled:
-            found |= regimes.follow(session, regimes.changed(session, one), policy)
+            changes = regimes.changed(session, one, known.accounts)
+            found |= regimes.follow(session, changes, policy)
         return frozenset(seq for seq, declined in found.items() if declined)
-
-    def _surroundings(self, session: Session, rows: Sequence[Row]) -> Surroundings:
-        return Surroundings(rates.read(session, {r.place for r in rows}))
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -280,14 +260,14 @@ class Ledger:
         """What an episode has in front of the model: number and id of each memory."""
         with self._database.read() as session:
             found = self._find(session, episode_id)
-            rows = self._rows(session, found[0]) if found else []
-        return {r.standing.seq: r.memory_id for r in rows if r.shown}
+            rows = self._retrieved(session, found[0]) if found else []
+        return {seq: id_ for seq, id_, shown in rows if shown}
 
     def retrieved(self, session: Session, episode_id: str, ids: Collection[str]) -> dict[str, int]:
         """Those of some memories that an episode retrieved, shown or not: the number of each."""
         found = self._find(session, episode_id)
-        rows = self._rows(session, found[0]) if found else []
-        return {r.memory_id: r.standing.seq for r in rows if r.memory_id in ids}
+        rows = self._retrieved(session, found[0]) if found else []
+        return {id_: seq for seq, id_, _ in rows if id_ in ids}
 
     def episode(self, run_id: str) -> EpisodeRecord:
         """One episode with its exposures and outcomes.
@@ -389,25 +369,43 @@ class Ledger:
         self.open_episode(session, key, now)
         return True
 
-    def _rows(self, session: Session, eid: int, *, hold: bool = False) -> list[Row]:
-        """The exposures of an episode; `hold` keeps their counters as they are until the transaction ends."""
-        return in_place(session.rows(_HOLD_ROWS if hold else _ROWS, eid=eid))
+    def _retrieved(self, session: Session, eid: int) -> list[tuple[Any, ...]]:
+        """Number and id of each memory that an episode retrieved, by rank, and whether it is shown."""
+        return session.rows(_RETRIEVED, eid=eid)
+
+    def _read(self, session: Session, eids: Sequence[int]) -> _Known:
+        """What the settlement of episodes that are held needs; the counters stay as they are until the transaction ends."""
+        outcomes: dict[int, dict[OutcomeKey, OutcomeRecord]] = {eid: {} for eid in eids}
+        accounts: dict[int, Account] = {}
+        exposures: list[tuple[Any, ...]] = []
+        for chunk in standing.in_chunks(eids):
+            some, stands, said = session.rows_of(
+                standing.in_list(_ROWS, len(chunk)),
+                standing.in_list(_ACCOUNTS, len(chunk), _HOLD_EVIDENCE),
+                standing.in_list(_OUTCOMES_OF, len(chunk)),
+                parameters=standing.as_list(chunk),
+            )
+            exposures += some
+            for seq, *row in stands:
+                accounts.setdefault(seq, Account(row))
+            for eid, *outcome in said:
+                _follow(outcomes[eid], *outcome)
+        return _Known(settlement.by_episode(eids, exposures, accounts), accounts, outcomes)
 
     def _outcomes(self, session: Session, eid: int) -> dict[OutcomeKey, OutcomeRecord]:
         """The outcomes in force, the newest of each key, oldest first; withdrawn ones are left out."""
         current: dict[OutcomeKey, OutcomeRecord] = {}
-        for row in session.rows(_OUTCOMES, eid=eid):
+        for _, *row in standing.select_in(session, _OUTCOMES_OF, [eid]):
             _follow(current, *row)
         return current
 
-    def _outcomes_of(
-        self, session: Session, eids: Sequence[int]
-    ) -> dict[int, dict[OutcomeKey, OutcomeRecord]]:
-        """`_outcomes` of several episodes."""
-        current: dict[int, dict[OutcomeKey, OutcomeRecord]] = {eid: {} for eid in eids}
-        for eid, *row in standing.select_in(session, _OUTCOMES_OF, eids):
-            _follow(current[eid], *row)
-        return current
+
+class _Known(NamedTuple):
+    """Episodes to be settled: their exposures and outcomes by number, and the memories that are in them."""
+
+    rows: Mapping[int, Sequence[Row]]
+    accounts: Mapping[int, Account]
+    outcomes: Mapping[int, dict[OutcomeKey, OutcomeRecord]]
 
 
 def _follow(
@@ -435,48 +433,20 @@ def _is_known(
     return (None if current is None else _as_outcome(current)) == outcome
 
 
-def _take(
-    outcomes: dict[OutcomeKey, OutcomeRecord],
-    key: OutcomeKey,
-    outcome: Outcome | None,
-    rows: Sequence[Row],
-    run_id: str,
-    now: float,
-) -> OutcomeRecord:
-    """Put an outcome among those of its episode."""
-    if outcome is not None and outcome.used is not None:
-        _check_used(outcome.used, rows, run_id)
-    record = OutcomeRecord(
-        key.source,
-        key.source_id,
-        None if outcome is None else outcome.reward,
-        None if outcome is None else outcome.used,
-        datetime.fromtimestamp(now, UTC),
-        key.metric,
-    )
-    outcomes.pop(key, None)
-    outcomes[key] = record  # the newest comes last
-    return record
-
-
-def _outcome_row(eid: int, outcome: OutcomeRecord, now: float) -> dict[str, Any]:
-    return {
-        "eid": eid,
-        "source": outcome.source,
-        "source_id": outcome.source_id,
-        "metric": outcome.metric,
-        "reward": outcome.reward,
-        "used": None if outcome.used is None else to_document(outcome.used),
-        "at": now,
-    }
+def _outcome_row(eid: int, key: OutcomeKey, outcome: Outcome | None, now: float) -> tuple[Any, ...]:
+    """The parameters of `_OUTCOME`."""
+    if outcome is None:
+        return (eid, *key, None, None, now)
+    used = None if outcome.used is None else to_document(outcome.used)
+    return (eid, *key, outcome.reward, used, now)
 
 
 def _as_outcome(record: OutcomeRecord) -> Outcome | None:
     return None if record.reward is None else Outcome(record.reward, record.used)
 
 
-def _check_used(use: Use, rows: Sequence[Row], run_id: str) -> None:
-    unknown = set(use) - {r.memory_id for r in rows}
+def _check_used(use: Use, retrieved: set[str], run_id: str) -> None:
+    unknown = set(use) - retrieved
     if unknown:
         raise InvalidInputError(
             f"used names {sorted(unknown)}, which were not retrieved in run {run_id!r}; give ids of "
@@ -529,23 +499,24 @@ _OUTCOME = Statement(
     "INSERT INTO outcomes (eid, source, source_id, metric, reward, used, at) "
     "VALUES (:eid, :source, :source_id, :metric, :reward, :used, :at)"
 )
-_ROWS = Statement(
+_ROWS = (
     f"SELECT {settlement.COLUMNS} FROM exposures x JOIN episodes p ON p.eid = x.eid "
-    "JOIN memories m ON m.seq = x.seq JOIN evidence e ON e.seq = x.seq WHERE x.eid = :eid"
+    "WHERE x.eid IN :values"
 )
-# The evidence is locked in the order of its numbers, or two settlements could block each other.
-_HOLD_EVIDENCE = "ORDER BY x.seq FOR UPDATE OF e"
-_HOLD_ROWS = Statement(_ROWS.sql, postgresql=f"{_ROWS.sql} {_HOLD_EVIDENCE}")
-_ROWS_OF = _ROWS.sql.replace(" FROM exposures x", ", x.eid FROM exposures x").replace(
-    "x.eid = :eid", "x.eid IN :values"
+# Apart from their exposures: a memory may be in many of the episodes. Locked in the order of the numbers, or two
+# settlements could block each other.
+_ACCOUNTS = (
+    f"SELECT e.seq, {settlement.ACCOUNT_COLUMNS} FROM evidence e JOIN memories m ON m.seq = e.seq "
+    "WHERE e.seq IN (SELECT seq FROM exposures WHERE eid IN :values)"
+)
+_HOLD_EVIDENCE = "ORDER BY e.seq FOR UPDATE OF e"
+_RETRIEVED = Statement(
+    "SELECT x.seq, m.id, x.shown FROM exposures x JOIN memories m ON m.seq = x.seq "
+    "WHERE x.eid = :eid ORDER BY x.rank, x.seq"
 )
 _EXPOSURES = Statement(
     "SELECT m.id, x.seq, x.rank, x.similarity, x.arm, x.propensity, x.shown, x.weight, x.positive "
     "FROM exposures x JOIN memories m ON m.seq = x.seq WHERE x.eid = :eid ORDER BY x.rank, x.seq"
-)
-_OUTCOMES = Statement(
-    "SELECT source, source_id, metric, reward, used, at FROM outcomes "
-    "WHERE eid = :eid ORDER BY number"
 )
 _OUTCOMES_OF = (
     "SELECT eid, source, source_id, metric, reward, used, at FROM outcomes "

@@ -7,7 +7,7 @@ does not reach back into them. Both are spread over a few rows, or all settlemen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from langchain_memoryworth.base_rates import HALF_LIFE, STRENGTH
@@ -48,15 +48,17 @@ class Rate(NamedTuple):
 
     def moved(self, sign: int, reward: float, *, follows: bool) -> Rate:
         """With one episode more or less; one that `follows` is the latest."""
-        units = round(reward * UNIT)
-        totals = self._replace(episodes=self.episodes + sign, reward=self.reward + sign * units)
-        if not follows:
-            return totals
-        return totals._replace(
-            recent=self.recent * _FORGET + 1.0,
-            recent_reward=self.recent_reward * _FORGET + reward,
-            decay=self.decay * _FORGET,
-        )
+        episodes, units, recent, recent_reward, decay = self
+        episodes += sign
+        units += sign * round(reward * UNIT)
+        if follows:
+            recent = recent * _FORGET + 1.0
+            recent_reward = recent_reward * _FORGET + reward
+            decay *= _FORGET
+        return Rate(episodes, units, recent, recent_reward, decay)
+
+
+_NONE = Rate()
 
 
 class Rates:
@@ -81,23 +83,20 @@ class Rates:
             >>> rates.base(Place("[]", "")), rates.base(Place("[]", "hard")), rates.base(Place("[]", "new"))
             (0.9, 0.15, 0.9)
         """
-        whole, own = self._both(place)
-        parent = _shrunk(whole.episodes, whole.reward / UNIT, PRIOR)
-        return _shrunk(own.episodes, own.reward / UNIT, parent) if place.context else parent
+        parts = self._parts(place)
+        parent = PRIOR if not place.context else self.base(Place(place.namespace, ""))
+        return _shrunk(sum(p.episodes for p in parts), sum(p.reward for p in parts) / UNIT, parent)
 
     def expected(self, place: Place) -> float:
         """`base` of the latest episodes only: what is to be expected now, also in an outage."""
-        whole, own = self._both(place)
-        parent = _shrunk(whole.recent, whole.recent_reward, PRIOR)
-        return _shrunk(own.recent, own.recent_reward, parent) if place.context else parent
+        parts = self._parts(place)
+        parent = PRIOR if not place.context else self.expected(Place(place.namespace, ""))
+        return _shrunk(
+            sum([p.recent for p in parts]), sum([p.recent_reward for p in parts]), parent
+        )
 
-    def _both(self, place: Place) -> tuple[Rate, Rate]:
-        whole = self._sum(Place(place.namespace, ""))
-        return whole, self._sum(place) if place.context else whole
-
-    def _sum(self, place: Place) -> Rate:
-        columns = zip(*self._rows.get(place, {}).values(), strict=True)
-        return Rate(*(sum(c) for c in columns))
+    def _parts(self, place: Place) -> Collection[Rate]:
+        return self._rows.get(place, {}).values()
 
     def move(
         self,
@@ -109,24 +108,21 @@ class Rates:
         for (places, reward), sign in ((before, -1), (after, 1)):
             if reward is None:
                 continue
-            for place in {p for at in places for p in (at, Place(at.namespace, ""))}:
-                if not place.namespace:
-                    continue  # of an erased memory it is not known any more
-                shard, follows = eid % _SHARDS, before[1] is None
+            shard, follows = eid % _SHARDS, before[1] is None
+            for place in _with_namespaces(places):
                 row = self._rows.setdefault(place, {})
-                row[shard] = row.get(shard, Rate()).moved(sign, reward, follows=follows)
-                change = self._changes.get((place, shard), Rate())
+                row[shard] = row.get(shard, _NONE).moved(sign, reward, follows=follows)
+                change = self._changes.get((place, shard), _NONE)
                 self._changes[place, shard] = change.moved(sign, reward, follows=follows)
 
     def roll_up(self, eid: int, places: Iterable[Place], reward: float | None) -> None:
         """A settled episode goes into the opening balances; no rate changes by it."""
         if reward is None:
             return
-        for place in {p for at in places for p in (at, Place(at.namespace, ""))}:
-            if place.namespace:
-                for shard, sign in ((eid % _SHARDS, -1), (OPENING, 1)):
-                    change = self._changes.get((place, shard), Rate())
-                    self._changes[place, shard] = change.moved(sign, reward, follows=False)
+        for place in _with_namespaces(places):
+            for shard, sign in ((eid % _SHARDS, -1), (OPENING, 1)):
+                change = self._changes.get((place, shard), _NONE)
+                self._changes[place, shard] = change.moved(sign, reward, follows=False)
 
     def open_with(self, place: Place, rate: Rate) -> None:
         """Take over an opening balance."""
@@ -142,7 +138,7 @@ class Rates:
                 **change._asdict(),
             }
             for (place, shard), change in sorted(self._changes.items())
-            if change != Rate()
+            if change != _NONE
         ]
         if rows:
             session.run_many(_ADD, rows)
@@ -169,6 +165,12 @@ def forget_openings(session: Session) -> None:
     """Remove opening balances of places that only erased memories were in, so that no name of theirs is left."""
     session.run(_CLOSE)
     session.run(_PURGE)
+
+
+def _with_namespaces(places: Iterable[Place]) -> set[Place]:
+    """Places, and the namespaces that they are in; that of an erased memory is not known any more."""
+    found = {p for p in places if p.namespace}
+    return found | {Place(p.namespace, "") for p in found if p.context}
 
 
 def _shrunk(episodes: float, reward: float, prior: float) -> float:

@@ -18,7 +18,7 @@ from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.evidence import UNIT
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Status
-from langchain_memoryworth.settlement import Settled
+from langchain_memoryworth.settlement import Account, Settled
 from langchain_memoryworth.standing import Standing, select_in
 
 ANCHOR_EVERY = 64
@@ -77,20 +77,20 @@ class Changed(NamedTuple):
     heard: Heard | None
 
 
-def changed(session: Session, settled: Settled) -> list[Changed]:
+def changed(session: Session, settled: Settled, accounts: Mapping[int, Account]) -> list[Changed]:
     """The memories whose detectors an episode that was settled concerns; its credits are written down already."""
-    row = session.row(_EPISODE, eid=settled.head["eid"])
+    row = session.row(_EPISODE, eid=settled.eid)
     if row is None:
         return []
     at, number = row
     found = []
-    for (stands, change, epoch), written in zip(settled.deltas, settled.writes, strict=True):
-        if epoch < stands.epoch:
+    for given in settled.given:
+        stands = accounts[given.seq].standing
+        if given.epoch < stands.epoch:
             continue  # what came before a restore is over
         heard = None
-        if change.retrievals == 1:  # given for the first time
-            size = written["size"] / UNIT
-            heard = Heard(number, at, settled.head["reward"], size, written["expected"])
+        if given.seq in settled.first and settled.reward is not None and given.expected is not None:
+            heard = Heard(number, at, settled.reward, given.size / UNIT, given.expected)
         found.append(Changed(stands, number, heard))
     return found
 

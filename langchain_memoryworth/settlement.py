@@ -7,179 +7,270 @@ exactly, and a late exposure is taken in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from langchain_memoryworth import standing
 from langchain_memoryworth.credit import NO_CREDIT, Credit, Shown, equal_shares
-from langchain_memoryworth.effects import effect, expected, surprise
-from langchain_memoryworth.evidence import UNIT, Evidence
+from langchain_memoryworth.effects import effect_of, expected, surprise
+from langchain_memoryworth.evidence import UNIT, Evidence, squared_weight
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.rates import Place, Rates
-from langchain_memoryworth.records import OutcomeKey, OutcomeRecord
+from langchain_memoryworth.records import OutcomeRecord
 from langchain_memoryworth.use import Use
 
 
-class Row(NamedTuple):
-    """One exposure joined with its episode, its memory and the memory's standing.
+class Account:
+    """A memory, and what the settlements of one transaction add to its counters, one after the other.
 
     Attributes:
-        used: How much of it the run said to have used, in parts of `use.PARTS`; None if it said nothing.
-        place: Whose base rate it is measured by.
-        settled_as: The reward that was in force until now, None if none was.
-        expected: The success that was to be expected without the memory when credit was first given.
+        standing: As it was before.
+        home: Its namespace as a place; without a name if it was erased.
+        positive: What is added, as the five after it; see `Evidence`.
+        judged: Whether credit moved that was given since its last restore.
+        older: What moved of credit given before it.
     """
 
-    memory_id: str
-    added_at: float
+    __slots__ = (
+        "added_at",
+        "home",
+        "judged",
+        "memory_id",
+        "negative",
+        "older",
+        "positive",
+        "retrievals",
+        "size",
+        "squared",
+        "standing",
+        "surprise",
+    )
+
+    def __init__(self, row: Sequence[Any]) -> None:
+        """Of `ACCOUNT_COLUMNS`."""
+        self.memory_id: str = row[0]
+        self.added_at: float = row[1]
+        self.home = Place(row[2], "")
+        self.standing = standing.standing_of(row[3:])
+        self.positive = self.negative = self.size = self.squared = 0
+        self.retrievals = self.surprise = 0
+        self.judged = False
+        self.older: Evidence | None = None
+
+    @property
+    def effect(self) -> float:
+        """What it adds to the success of an episode, by its counters as they are by now."""
+        before = self.standing.evidence
+        return effect_of(before.surprise + self.surprise, before.size + self.size)
+
+    def add(self, given: Given) -> None:
+        """Take over a first credit: what `Credit.evidence` says, without an object for each of the thousands of a batch."""
+        weight, positive, size, surprised, _, epoch, _, _ = given
+        self.positive += positive
+        self.negative += weight - positive
+        self.size += size
+        self.squared += squared_weight(weight)
+        self.retrievals += 1
+        self.surprise += surprised
+        if epoch < self.standing.epoch:
+            self.older = (self.older or Evidence()) + given.credit.evidence
+        else:
+            self.judged = True
+
+    def take_back(self, credit: Credit, epoch: int) -> None:
+        """Undo `add` of a credit that was given under a restore count."""
+        had = credit.evidence
+        self.positive -= had.positive
+        self.negative -= had.negative
+        self.size -= had.size
+        self.squared -= had.squared
+        self.retrievals -= had.retrievals
+        self.surprise -= had.surprise
+        if epoch < self.standing.epoch:
+            self.older = (self.older or Evidence()) - had
+        else:
+            self.judged = True
+
+    def delta(self) -> standing.Delta:
+        """All of it."""
+        change = Evidence(
+            self.positive, self.negative, self.size, self.squared, self.retrievals, self.surprise
+        )
+        return standing.Delta(self.standing, change, self.older, judged=self.judged)
+
+
+ACCOUNT_COLUMNS = f"m.id, m.added_at, m.namespace, {standing.STANDING_COLUMNS}"
+"""Of memories m and evidence e, what makes an `Account`."""
+
+
+class Row(NamedTuple):
+    """One exposure with what is known of its episode.
+
+    Attributes:
+        rank: First rank in the run.
+        used: How much of it the run said to have used, in parts of `use.PARTS`; None if it said nothing.
+        context: Kind of task; empty if none was known.
+        weight: Of the credit that it has, with the three after it; all 0 if it has none.
+        expected: The success that was to be expected without the memory when credit was first given.
+        epoch: The restore count of the memory at that time.
+        settled_as: The reward that was in force until now, None if none was.
+        place: Whose base rate it is measured by.
+    """
+
+    eid: int
+    seq: int
     rank: int
     similarity: float | None
     shown: int
     used: int | None
     at: float
     last_at: float
-    settled_as: float | None
-    place: Place
-    credit: Credit
+    context: str
+    weight: int
+    positive: int
+    size: int
+    surprise: int
     expected: float | None
     epoch: int | None
-    standing: standing.Standing
+    settled_as: float | None
+    account: Account
+    place: Place
+
+    @property
+    def credit(self) -> Credit:
+        """What it was given until now."""
+        if not self.size:
+            return NO_CREDIT
+        return Credit(self.weight, self.positive, self.size, self.surprise)
 
 
 COLUMNS = (
-    "m.id, m.added_at, x.rank, x.similarity, x.shown, x.used, x.at, COALESCE(x.last_at, x.at), "
-    "p.reward, m.namespace, COALESCE(x.context, ''), x.weight, x.positive, x.size, x.surprise, "
-    f"x.expected, x.epoch, {standing.STANDING_COLUMNS}"
+    "x.eid, x.seq, x.rank, x.similarity, x.shown, x.used, x.at, COALESCE(x.last_at, x.at), "
+    "COALESCE(x.context, ''), x.weight, x.positive, x.size, x.surprise, x.expected, x.epoch, p.reward"
 )
-"""Of exposures x, episodes p, memories m and evidence e, what `in_place` reads."""
-_PLACE = itemgetter(2, 17)
+"""Of exposures x and episodes p, what a `Row` begins with."""
+_RANK = attrgetter("rank", "seq")
 
 
-def in_place(rows: list[tuple[Any, ...]]) -> list[Row]:
-    """Rows of `COLUMNS` by rank and number of the memory."""
-    rows.sort(key=_PLACE)  # SQLite would copy all of their columns into a table for it
-    return [
-        Row._make(
-            (*r[:9], Place(*r[9:11]), Credit(*r[11:15]), r[15], r[16], standing.standing_of(r[17:]))
-        )
-        for r in rows
-    ]
+def by_episode(
+    eids: Iterable[int], exposures: Iterable[tuple[Any, ...]], accounts: Mapping[int, Account]
+) -> dict[int, list[Row]]:
+    """Rows of `COLUMNS` by episode, each episode's by rank and number of the memory."""
+    found: dict[int, list[Row]] = {eid: [] for eid in eids}
+    for exposure in exposures:
+        account, context = accounts[exposure[1]], exposure[8]
+        place = Place(account.home.namespace, context) if context else account.home
+        found[exposure[0]].append(Row(*exposure, account, place))
+    for rows in found.values():
+        rows.sort(key=_RANK)  # SQLite would copy all of their columns into a table for it
+    return found
+
+
+class Given(NamedTuple):
+    """What one exposure gets, as it is written down.
+
+    Attributes:
+        expected: The success to be expected without the memory, None if it gets nothing.
+        epoch: The restore count under which it was first given.
+    """
+
+    weight: int
+    positive: int
+    size: int
+    surprise: int
+    expected: float | None
+    epoch: int
+    eid: int
+    seq: int
+
+    @property
+    def credit(self) -> Credit:
+        """The first four."""
+        return Credit(self.weight, self.positive, self.size, self.surprise)
 
 
 class Settled(NamedTuple):
-    """What a settlement changes: counters, also those of contexts, credits, and the episode."""
+    """An episode that was settled.
 
-    deltas: list[standing.Delta]
-    strata: list[tuple[int, str, Evidence]]
-    writes: list[dict[str, Any]]
-    head: dict[str, Any]
-
-
-class Surroundings:
-    """What was to be expected of an episode when its outcome came: the base rates, and what each memory adds.
-
-    Args:
-        rates: Of all places in the rows to be settled.
-
-    Several episodes that are settled at once follow each other: each is expected from what the ones before it taught.
+    Attributes:
+        reward: What is in force now, None if nothing is.
+        given: The exposures whose credit is another than it was.
+        first: The numbers of those that had none.
+        strata: What moves in contexts: number, context and addend.
     """
 
-    def __init__(self, rates: Rates) -> None:
-        self.rates = rates
-        self._learnt: dict[int, tuple[int, int]] = {}
-
-    def expectations(self, rows: Sequence[Row], given: Mapping[int, Credit]) -> dict[int, float]:
-        """The success expected without each memory that gets credit, by its number; kept where it was given before."""
-        known = {r.standing.seq: r.expected for r in rows if r.expected is not None}
-        sharing = [r for r in rows if given[r.standing.seq].size]
-        if all(r.standing.seq in known for r in sharing):
-            return known
-        effects = [self._effect(r) for r in sharing]
-        sizes = [given[r.standing.seq].size / UNIT for r in sharing]
-        for place in {r.place for r in sharing}:
-            found = expected(self.rates.expected(place), effects, sizes)
-            for r, e in zip(sharing, found, strict=True):
-                if r.place == place:
-                    known.setdefault(r.standing.seq, e)
-        return known
-
-    def learn(
-        self, eid: int, settled: Settled, rows: Sequence[Row], given: Mapping[int, Credit]
-    ) -> None:
-        """Take over what an episode has taught."""
-        before = [r.place for r in rows if r.credit.size]
-        after = [r.place for r in rows if given[r.standing.seq].size]
-        was = rows[0].settled_as if rows else None
-        self.rates.move(eid, (before, was), (after, settled.head["reward"]))
-        for stands, change, _ in settled.deltas:
-            total, size = self._sums(stands)
-            self._learnt[stands.seq] = total + change.surprise, size + change.size
-
-    def _sums(self, stands: standing.Standing) -> tuple[int, int]:
-        known = self._learnt.get(stands.seq)
-        return (stands.evidence.surprise, stands.evidence.size) if known is None else known
-
-    def _effect(self, row: Row) -> float:
-        total, size = self._sums(row.standing)
-        return effect(total / UNIT, size / UNIT)
+    eid: int
+    reward: float | None
+    given: list[Given]
+    first: set[int]
+    strata: list[tuple[int, str, Evidence]]
 
 
 def settle(
     eid: int,
     rows: Sequence[Row],
-    outcomes: Mapping[OutcomeKey, OutcomeRecord],
+    outcomes: Iterable[OutcomeRecord],
     policy: Policy,
-    surroundings: Surroundings,
-    now: float,
+    rates: Rates,
 ) -> Settled:
-    """Work out the credits of an episode, and how they differ from those that it gave until now."""
-    ranked = in_force(list(outcomes.values()), policy.sources, policy.metric)
+    """Work out the credits of an episode, and how they differ from those that it gave until now.
+
+    The accounts of the rows and the rates move with it: several episodes that are settled at once follow each other, and
+    each is expected from what the ones before it taught.
+    """
+    ranked = in_force(list(outcomes), policy.sources, policy.metric)
     reward = ranked[0].reward if ranked else None
-    used = next((o.used for o in ranked if o.used is not None), _used_in_run(rows))
-    shown = [r for r in rows if r.shown]
-    given = dict.fromkeys((r.standing.seq for r in rows), NO_CREDIT)
-    shares = _shares(shown, reward, used, policy)
-    given |= {r.standing.seq: c for r, c in zip(shown, shares, strict=True)}
-    expectations = surroundings.expectations(rows, given)
-    settled = Settled([], [], [], {"eid": eid, "reward": reward, "now": now if ranked else None})
-    for row in rows:
-        seq = row.standing.seq
-        new, expectation = given[seq], expectations.get(seq)
-        if not new.size:
-            expectation = None  # what is withdrawn leaves no trace
-        elif reward is not None and expectation is not None:
-            weight, positive, size, _ = new
-            new = Credit(weight, positive, size, surprise(reward, expectation, size))
-        if new == row.credit:
+    used = next((o.used for o in ranked if o.used is not None), None)
+    shares = _shares(rows, reward, used, policy)
+    settled = Settled(eid, reward, [], set(), [])
+    for row, share, e in zip(rows, shares, _expectations(rows, shares, rates), strict=True):
+        had, account = row.credit, row.account
+        weight, positive, size, _ = share
+        if not size and not had.size:
             continue
-        epoch = row.standing.epoch if row.epoch is None else row.epoch
-        change = new.evidence
-        if row.credit != NO_CREDIT:
-            change -= row.credit.evidence
-        settled.deltas.append(standing.Delta(row.standing, change, epoch))
-        if row.place.context:
-            settled.strata.append((seq, row.place.context, change))
-        settled.writes.append(
-            {"eid": eid, "seq": seq, "expected": expectation, "epoch": epoch, **new._asdict()}
-        )
-    surroundings.learn(eid, settled, rows, given)
+        epoch = account.standing.epoch if row.epoch is None else row.epoch
+        if reward is not None and e is not None and size:
+            new = Given(weight, positive, size, surprise(reward, e, size), e, epoch, eid, row.seq)
+        else:
+            new = Given(*NO_CREDIT, None, epoch, eid, row.seq)  # what is withdrawn leaves no trace
+        if had.size:
+            if new[:4] == had:
+                continue
+            account.take_back(had, epoch)
+        else:
+            settled.first.add(row.seq)
+        if new.size:
+            account.add(new)
+        settled.given.append(new)
+        if row.context:
+            change = new.credit.evidence - had.evidence
+            settled.strata.append((row.seq, row.context, change))
+    before = {r.place for r in rows if r.size}
+    after = {r.place for r, share in zip(rows, shares, strict=True) if share.size}
+    was = rows[0].settled_as if rows else None
+    rates.move(eid, (before, was), (after, reward))
     return settled
 
 
-def summed(
-    deltas: Sequence[standing.Delta],
-) -> tuple[list[standing.Delta], list[standing.Delta]]:
-    """One delta for each memory, first of the credit given since its last restore, then of older credit."""
-    rounds: tuple[dict[int, standing.Delta], ...] = ({}, {})
-    for d in deltas:
-        round_ = rounds[d.epoch < d.standing.epoch]
-        known = round_.get(d.standing.seq)
-        round_[d.standing.seq] = (
-            d if known is None else known._replace(evidence=known.evidence + d.evidence)
-        )
-    return list(rounds[0].values()), list(rounds[1].values())
+def _expectations(
+    rows: Sequence[Row], shares: Sequence[Credit], rates: Rates
+) -> Sequence[float | None]:
+    """The success expected without each memory that gets credit; kept where it was given before."""
+    known = [r.expected for r in rows]
+    sharing = [i for i, share in enumerate(shares) if share.size]
+    if all(known[i] is not None for i in sharing):
+        return known
+    taking = [rows[i] for i in sharing]
+    effects = [r.account.effect for r in taking]
+    sizes = [shares[i].size / UNIT for i in sharing]
+    for place in {r.place for r in taking}:
+        found = expected(rates.expected(place), effects, sizes)
+        for i, r, e in zip(sharing, taking, found, strict=True):
+            if r.expected is None and r.place == place:
+                known[i] = e
+    return known
 
 
 def in_force(
@@ -195,31 +286,43 @@ def in_force(
         sources: `Policy.sources`.
         metric: `Policy.metric`.
     """
-    place = {s: i for i, s in enumerate(sources)}
     newest_first = [
         o for o in reversed(outcomes) if o.reward is not None and o.metric in ("", metric)
     ]
+    if len(newest_first) < 2:
+        return newest_first
+    place = {s: i for i, s in enumerate(sources)}
     return sorted(newest_first, key=lambda o: place.get(o.source, len(place)))
 
 
 def _shares(
-    shown: Sequence[Row], reward: float | None, used: Use | None, policy: Policy
+    rows: Sequence[Row], reward: float | None, used: Use | None, policy: Policy
 ) -> Sequence[Credit]:
+    """The credit of each row, still without surprise; those that were not shown get none."""
+    shown = [r for r in rows if r.shown]
     if reward is None or not shown:
-        return [NO_CREDIT] * len(shown)
+        return [NO_CREDIT] * len(rows)
+    if used is None:
+        used = _used_in_run(rows)
+    shares: Sequence[Credit]
     if used is None and policy.shares_equally:
-        return equal_shares(len(shown), reward, policy.w_min)
-    newest = max(r.last_at for r in shown)
-    return policy.settle([_shown(r, newest) for r in shown], reward, used)
+        shares = equal_shares(len(shown), reward, policy.w_min)
+    else:
+        newest = max(r.last_at for r in shown)
+        shares = policy.settle([_shown(r, newest) for r in shown], reward, used)
+    if len(shown) == len(rows):
+        return shares
+    in_turn = iter(shares)
+    return [next(in_turn) if r.shown else NO_CREDIT for r in rows]
 
 
 def _shown(row: Row, newest: float) -> Shown:
-    age = timedelta(seconds=max(0.0, row.at - row.added_at))
+    age = timedelta(seconds=max(0.0, row.at - row.account.added_at))
     lag = timedelta(seconds=newest - row.last_at)
-    return Shown(row.memory_id, row.rank, row.similarity, age, lag)
+    return Shown(row.account.memory_id, row.rank, row.similarity, age, lag)
 
 
 def _used_in_run(rows: Sequence[Row]) -> Use | None:
     if all(r.used is None for r in rows):
         return None
-    return {r.memory_id: float(r.used) for r in rows if r.used}
+    return {r.account.memory_id: float(r.used) for r in rows if r.used}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from langchain_memoryworth import statuses
@@ -52,12 +53,14 @@ class Delta(NamedTuple):
 
     Attributes:
         evidence: What is added.
-        epoch: The restore count under which the credit was first given.
+        older: What of it is for credit given before its last restore, and belongs to the baseline too; None if nothing is.
+        judged: Whether any of it is for credit given since: what came before has no say any more.
     """
 
     standing: Standing
     evidence: Evidence
-    epoch: int
+    older: Evidence | None = None
+    judged: bool = True
 
 
 def in_chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
@@ -80,14 +83,19 @@ def select_in(
     """All rows of a query with an IN list of any length; `hold` is what locks them where that must be said."""
     found: list[tuple[Any, ...]] = []
     for chunk in in_chunks(values):
-        parameters = dict(zip(_NAMES, chunk, strict=False))
-        found += session.rows(in_list(sql, len(chunk), hold), **parameters, **fixed)
+        found += session.rows(in_list(sql, len(chunk), hold), **as_list(chunk), **fixed)
     return found
+
+
+def as_list(values: Sequence[Any]) -> dict[str, Any]:
+    """The parameters that `in_list` has a statement take."""
+    return dict(zip(_NAMES, values, strict=False))
 
 
 def standing_of(row: Sequence[Any]) -> Standing:
     """Read the columns of `STANDING_COLUMNS`."""
-    return Standing(row[0], _STATUS[row[1]], row[2], Evidence(*row[3:9]), Evidence(*row[9:15]))
+    baseline = Evidence._make(row[9:15]) if row[2] else _NOTHING
+    return Standing(row[0], _STATUS[row[1]], row[2], Evidence._make(row[3:9]), baseline)
 
 
 STANDING_COLUMNS = "e.seq, e.status, e.epoch, " + ", ".join(
@@ -113,26 +121,24 @@ def add(
 
     The rows are written in the order of their numbers, or two settlements could block each other on Postgres.
     """
-    ordered = sorted(deltas, key=lambda d: d.standing.seq)
-    session.run_many(_ADD, [_addends(d.standing.seq, d.evidence) for d in ordered])
-    # Credit that was given before a restore and is corrected after it belongs to the time before.
-    old = [d for d in ordered if d.epoch < d.standing.epoch]
+    ordered = sorted(deltas, key=_NUMBER)
+    session.run_each(_ADD, [(*d.evidence, d.standing.seq) for d in ordered])
+    old = [(*d.older, d.standing.seq) for d in ordered if d.older is not None]
     if old:
-        session.run_many(_ADD_TO_BASELINE, [_addends(d.standing.seq, d.evidence) for d in old])
-    for before, change, epoch in ordered:
-        after = before.evidence + change
-        if not before.epoch:
-            recent = after
-        else:
-            recent = before.recent if epoch < before.epoch else before.recent + change
-        follow(session, before, recent, after, policy, now, declined=before.seq in declined)
+        session.run_each(_ADD_TO_BASELINE, old)
+    for before, change, older, judged in ordered:
+        if judged:
+            recent = after = before.evidence + change
+            if before.epoch:
+                recent = after - before.baseline - (older or _NOTHING)
+            follow(session, before, recent, after, policy, now, declined=before.seq in declined)
 
 
 def add_to_strata(session: Session, strata: Iterable[tuple[int, str, Evidence]]) -> None:
     """Add to the counters of memories in their contexts; the rows of their evidence are held."""
-    rows = [{**_addends(seq, change), "context": context} for seq, context, change in strata]
+    rows = [(seq, context, *change) for seq, context, change in strata]
     if rows:
-        session.run_many(_ADD_TO_STRATUM, rows)
+        session.run_each(_ADD_TO_STRATUM, rows)
 
 
 def by_context(session: Session, seq: int) -> dict[str, Evidence]:
@@ -219,7 +225,7 @@ def set_evidence(
     session: Session, seq: int, epoch: int, evidence: Evidence, baseline: Evidence
 ) -> None:
     """Write the counters of a memory that has none yet."""
-    session.run(_ADD, _addends(seq, evidence))
+    session.run_each(_ADD, [(*evidence, seq)])
     set_baseline(session, seq, epoch, baseline)
 
 
@@ -260,7 +266,7 @@ def changed(session: Session, kind: ChangeKind, low: int, high: int | None = Non
 def changed_many(session: Session, seqs: Sequence[int], kind: ChangeKind = "memories") -> None:
     """`changed` for single memories, or episodes."""
     if seqs:
-        session.run_many(_CHANGED, [{"kind": kind, "low": s, "high": s} for s in seqs])
+        session.run_each(_CHANGED, [(kind, s, s) for s in seqs])
 
 
 def _addends(seq: int, evidence: Evidence) -> Mapping[str, int]:
@@ -275,14 +281,17 @@ def _addends(seq: int, evidence: Evidence) -> Mapping[str, int]:
     }
 
 
-def _sum(prefix: str) -> Statement:
+def _add(prefix: str) -> Statement:
+    """Takes the counters in their order, and then the number."""
     columns = ", ".join(f"{prefix}{n} = {prefix}{n} + :{n}" for n in COUNTERS)
     return Statement(f"UPDATE evidence SET {columns} WHERE seq = :seq")
 
 
+_NUMBER = attrgetter("standing.seq")
 _STATUS = {s.value: s for s in Status}
-_ADD = _sum("")
-_ADD_TO_BASELINE = _sum("base_")
+_NOTHING = Evidence()
+_ADD = _add("")
+_ADD_TO_BASELINE = _add("base_")
 _ADD_TO_STRATUM = Statement(
     f"INSERT INTO strata (seq, context, {', '.join(COUNTERS)}) "
     f"VALUES (:seq, :context, {', '.join(f':{n}' for n in COUNTERS)}) "
