@@ -118,14 +118,13 @@ def _line(
     rng = np.random.default_rng(1)
     before, hits = other.exact, 0
     times: tuple[list[float], list[float]] = ([], [])
-    terms, seqs = np.zeros((len(vectors), TERMS)), 1 + np.arange(len(vectors))
     hidden = rng.random(len(vectors)) < share
     for n, query in enumerate(asked):
         if where == "topic":
             hidden = _topic(vectors, query, share)
         if n == 0 or where == "topic":
             for index in (flat, other):
-                index.update(seqs, terms, hidden)
+                index.hold(dict(enumerate(hidden.tolist(), 1)))
         found = []
         for index, taken in zip((flat, other), times, strict=True):
             begin = time.perf_counter()

@@ -90,7 +90,7 @@ def _terms(count: int) -> Floats:
 
 def _suppress(index: VectorIndex, count: int, share: float) -> None:
     held = np.random.default_rng(3).random(count) < share
-    index.update(np.arange(count), _terms(count), held)
+    index.hold(dict(enumerate(held.tolist())))
 
 
 def _search(index: VectorIndex, asked: Floats) -> Any:

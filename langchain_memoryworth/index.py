@@ -7,7 +7,7 @@ Which row is whose, which are held back or gone, and how a search gets k visible
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -160,14 +160,22 @@ class VectorIndex:
                 self._at.set_terms(rows, terms[known])
             self._set_state(self._rows(seqs), held)
 
-    def update(
-        self, seqs: NDArray[np.int64], terms: NDArray[np.floating], held: NDArray[np.bool_]
-    ) -> None:
-        """Set the coordinates and the visibility of rows that are `alive`; shapes as in `upsert`."""
+    def weigh(self, seqs: NDArray[np.int64], terms: NDArray[np.floating]) -> None:
+        """Set the coordinates of rows that are there, gone or not; shapes as in `upsert`."""
         with self._lock:
-            rows = self._rows(seqs)
-            self._at.set_terms(rows, terms)
-            self._set_state(rows, held)
+            self._at.set_terms(self._rows(seqs), terms)
+
+    def hold(self, held: Mapping[int, bool]) -> None:
+        """Hide rows from `search`, or show them; those that are not there, or gone, stay so."""
+        with self._lock:
+            rows, flags = [], []
+            for seq, flag in held.items():
+                row = self._row_of.get(seq, -1)
+                if row >= 0 and self._state[row] == (_ACTIVE if flag else _HELD):
+                    rows.append(row)
+                    flags.append(flag)
+            if rows:
+                self._set_state(np.array(rows, np.int64), np.array(flags, np.bool_))
 
     def alive(self, seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which rows are there and not removed."""

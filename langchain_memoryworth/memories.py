@@ -127,20 +127,22 @@ class Feed:
 
 
 class Recount(NamedTuple):
-    """What outcomes move of rows that are in the index; columns as in `Feed`."""
+    """What outcomes moved of one memory; `counters` are those of `Feed`."""
 
-    seqs: NDArray[np.int64]
-    held: NDArray[np.bool_]
-    waiting: NDArray[np.bool_]
-    added_at: NDArray[np.float64]
-    counters: NDArray[np.int64]
+    seq: int
+    status: str
+    added_at: float
+    counters: tuple[int, ...]
 
-    def take(self, which: NDArray[np.bool_]) -> Recount:
-        """Some of the rows."""
-        seqs, held, waiting, added_at, counters = self
-        return Recount(
-            seqs[which], held[which], waiting[which], added_at[which], counters[:, which]
-        )
+    @property
+    def waiting(self) -> bool:
+        """See `Feed`."""
+        return self.status in _WAITING
+
+    @property
+    def held(self) -> bool:
+        """See `Feed`."""
+        return self.status == _SUPPRESSED
 
 
 def document(metadata: Mapping[str, Any], memory_id: str) -> str:
@@ -463,13 +465,13 @@ class Memories:
                 seqs.update(range(change.low, change.high + 1))
         return sorted(seqs)
 
-    def recounted(self, session: Session, changes: Sequence[Change]) -> dict[str, Recount]:
-        """Counters and statuses of the memories that outcomes moved, by their namespace."""
+    def recounted(self, session: Session, changes: Sequence[Change]) -> dict[str, list[Recount]]:
+        """Counters and statuses of the memories that outcomes moved, by their namespace; each once."""
         eids = [c.low for c in changes if c.kind == "episode"]
-        by_namespace: dict[str, dict[int, Any]] = {}  # a memory may be in several of the episodes
-        for row in standing.select_in(session, _RECOUNT, eids):
-            by_namespace.setdefault(row[0], {})[row[1]] = row
-        return {ns: _recount(list(rows.values())) for ns, rows in by_namespace.items()}
+        found: dict[str, dict[int, Recount]] = {}  # a memory may be in several of the episodes
+        for ns, seq, status, added_at, *counters in standing.select_in(session, _RECOUNT, eids):
+            found.setdefault(ns, {})[seq] = Recount(seq, status, added_at, tuple(counters))
+        return {ns: list(rows.values()) for ns, rows in found.items()}
 
 
 def as_feed(rows: Sequence[Any], dimension: int) -> Feed:
@@ -494,17 +496,6 @@ def _feed(rows: Sequence[Any], dimension: int) -> Feed:
         counters=np.array(columns[5:10], dtype=np.int64).reshape(5, n),
         expires_at=np.array([np.inf if e is None else e for e in columns[10]], dtype=np.float64),
         written_at=np.array(columns[11], dtype=np.float64),
-    )
-
-
-def _recount(rows: Sequence[Any]) -> Recount:
-    _, seqs, stands, added_at, *counters = zip(*rows, strict=True)
-    return Recount(
-        np.array(seqs, dtype=np.int64),
-        np.array([s == _SUPPRESSED for s in stands], dtype=np.bool_),
-        np.array([s in _WAITING for s in stands], dtype=np.bool_),
-        np.array(added_at, dtype=np.float64),
-        np.array(counters, dtype=np.int64),
     )
 
 

@@ -27,7 +27,7 @@ _WIDEST_GRAPH = 2_000
 _EF_SEARCH = 100
 _BATCH = 500
 
-Terms = Callable[[Feed], NDArray[np.float64]]
+Terms = Callable[[NDArray[np.int64], NDArray[np.float64]], NDArray[np.float64]]
 
 
 class Mirror:
@@ -278,7 +278,7 @@ class PgVectorIndex:
             written_at=ages,
             counters=np.array(columns[3:8], dtype=np.int64).reshape(5, n),
         )
-        terms = self._terms(feed)
+        terms = self._terms(feed.counters, feed.added_at)
         scores = weights[0] * similarities + terms @ np.asarray(weights[1:], dtype=np.float64)
         order = np.lexsort((seqs, -scores))
         return Found(

@@ -24,6 +24,8 @@ from langchain_memoryworth.standing import ChangeKind
 from langchain_memoryworth.trials import Rates, Trials
 
 logger = logging.getLogger("langchain_memoryworth")
+_MOST_MOVED = 4096
+"""Memories whose counters may wait for a query that ranks by them."""
 TELL_EVERY = 100_000
 """Memories of a namespace after which the log says how far loading it has come; less takes no time worth telling."""
 
@@ -61,6 +63,8 @@ class Space:
         self.rates_known = False
         self._ends: dict[int, float] = {}
         self._queue: list[tuple[float, int]] = []
+        self._moved: dict[int, Recount] = {}
+        self._lock = threading.Lock()
         self._hits: dict[int, tuple[int, int]] = {}
         self._pool = (0, 0)
 
@@ -68,27 +72,43 @@ class Space:
         """Take rows over, whatever the index held of them before."""
         if isinstance(self.index, PgVectorIndex):
             return  # it reads them where they are
+        self._weigh(self.index)  # older than what comes now
         ends = self._ends_of(feed)
         live = feed.live & (ends > self._now)
         self.index.apply(
             feed.seqs[~live],
             feed.seqs[live],
             feed.vectors[live],
-            self._terms(feed)[live],
+            self._terms(feed.counters, feed.added_at)[live],
             (feed.held[live] & self.policy.suppress) | feed.waiting[live],
         )
         self._note_ends(feed.seqs[live], ends[live])
         self._add_to_pool(feed.seqs, feed.counters * live)
 
-    def recount(self, moved: Recount) -> None:
-        """Take over counters and statuses of rows that are there."""
+    def recount(self, moved: Sequence[Recount]) -> None:
+        """Take over statuses of rows that are there at once, and counters when a query ranks by them."""
         if isinstance(self.index, PgVectorIndex):
             return
-        # Not what is past its time, or has no vector here.
-        moved = moved.take(self.index.alive(moved.seqs))
-        held = (moved.held & self.policy.suppress) | moved.waiting
-        self.index.update(moved.seqs, self._terms(moved), held)
-        self._add_to_pool(moved.seqs, moved.counters)
+        suppress = self.policy.suppress
+        self.index.hold({m.seq: m.waiting or (m.held and suppress) for m in moved})
+        with self._lock:
+            self._moved.update((m.seq, m) for m in moved)
+        if len(self._moved) > _MOST_MOVED:
+            self._weigh(self.index)
+
+    def _weigh(self, index: VectorIndex) -> None:
+        """Bring the coordinates of rows up to date: most queries rank by similarity alone, and would pay for it."""
+        with self._lock:
+            if not self._moved:
+                return
+            seqs = np.array(list(self._moved), dtype=np.int64)
+            here = index.alive(seqs)  # not what is past its time, or has no vector here
+            moved = list(self._moved.values())
+            self._moved = {}
+            counters = np.array([m.counters for m in moved], dtype=np.int64).T[:, here]
+            added_at = np.array([m.added_at for m in moved])[here]
+            index.weigh(seqs[here], self._terms(counters, added_at))
+            self._add_to_pool(seqs[here], counters)
 
     def _add_to_pool(self, seqs: NDArray[np.int64], counters: NDArray[np.int64]) -> None:
         if self.policy.uncertain != "pool":
@@ -134,21 +154,25 @@ class Space:
         if due and isinstance(self.index, VectorIndex):
             self.index.remove(np.array(due, dtype=np.int64))
 
-    def _terms(self, feed: Feed | Recount) -> NDArray[np.float64]:
-        terms = np.zeros((len(feed.seqs), TERMS))
-        terms[:, 0], terms[:, 1] = self.policy.rank_terms(*feed.counters[:4])
+    def _terms(
+        self, counters: NDArray[np.int64], added_at: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        terms = np.zeros((len(added_at), TERMS))
+        terms[:, 0], terms[:, 1] = self.policy.rank_terms(*counters[:4])
         if self.policy.effect_weight:
-            terms[:, 3] = self.policy.bonus(feed.counters[4], feed.counters[2])
+            terms[:, 3] = self.policy.bonus(counters[4], counters[2])
         if self.policy.recency_half_life is not None:
             half_life = self.policy.recency_half_life.total_seconds()
             # 0.5**((now - added)/h) is a product of a part of the row and a part of the query.
-            ages = (feed.added_at - self._loaded_at) / half_life
+            ages = (added_at - self._loaded_at) / half_life
             terms[:, 2] = np.exp2(np.clip(ages, -100.0, 100.0))
         return terms
 
     def weights(self, rank: Rank, now: float) -> tuple[float, float, float, float, float]:
         """What the query puts on the similarity and the four terms of each row."""
         similarity, worth, recency = rank
+        if isinstance(self.index, VectorIndex) and (worth or self.policy.effect_weight):
+            self._weigh(self.index)
         fallback = 0.0
         if worth:
             if isinstance(self.index, PgVectorIndex) and self.policy.uncertain == "pool":

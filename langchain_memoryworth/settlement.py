@@ -162,7 +162,7 @@ def by_episode(
     for exposure in exposures:
         account, context = accounts[exposure[1]], exposure[8]
         place = Place(account.home.namespace, context) if context else account.home
-        found[exposure[0]].append(Row(*exposure, account, place))
+        found[exposure[0]].append(Row._make((*exposure, account, place)))
     for rows in found.values():
         rows.sort(key=_RANK)  # SQLite would copy all of their columns into a table for it
     return found

@@ -92,7 +92,8 @@ def run(kind: Kind, operations: list[tuple[str, Any]], seed: int) -> None:
             for s in chosen:
                 model.rows.pop(s, None)
         elif name == "update":
-            index.update(seqs, terms, held)
+            index.weigh(seqs, terms)
+            index.hold(dict(zip(chosen, held.tolist(), strict=True)))
             for s, t, h in zip(chosen, model.kept(terms), held.tolist(), strict=True):
                 model.rows[s] = (model.rows[s][0], t, h)
         else:
@@ -174,7 +175,8 @@ def test_a_term_beyond_all_numbers_neither_hides_a_row_nor_shows_a_hidden_one(ki
         found = index.search(vectors[0], [1, 0, 0, 1, 0], 3)
         assert found.seqs.tolist() == [2, 1]
         assert np.isfinite(found.scores).all()
-        index.update(np.arange(3), terms, np.array([True, False, False]))
+        index.weigh(np.arange(3), terms)
+        index.hold({0: True, 1: False, 2: False})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -213,7 +215,7 @@ def test_everything_held_is_nothing_found_and_all_comes_back(kind: Kind) -> None
     (query,) = unit(rng, 1)
     assert len(index.search(query, [1, 0, 0, 0, 0], 10).seqs) == 0
     assert len(index.held_back(query, [1, 0, 0, 0, 0], -np.inf).seqs) == 50
-    index.update(seqs, np.zeros((50, TERMS)), np.zeros(50, bool))
+    index.hold(dict.fromkeys(range(50), False))
     assert len(index.search(query, [1, 0, 0, 0, 0], 50).seqs) == 50
 
 
@@ -365,7 +367,6 @@ def test_hnsw_keeps_its_recall_whatever_is_hidden(
 ) -> None:
     flat, graph, vectors, queries = topics
     n, k, hits, fallbacks = len(vectors), 10, 0, 0
-    none = np.zeros((n, TERMS))
     rng = np.random.default_rng(5)
     for query in queries:
         hidden = np.zeros(n, bool)
@@ -376,7 +377,7 @@ def test_hnsw_keeps_its_recall_whatever_is_hidden(
             if where == "whole topic":
                 hidden[np.argsort(-(vectors @ query))[: int(share * n)]] = True
         for index in (flat, graph):
-            index.update(np.arange(n), none, hidden)
+            index.hold(dict(enumerate(hidden.tolist())))
         before = graph.exact
         found = graph.search(query, [1, *[0] * TERMS], k)
         fallbacks += graph.exact - before
