@@ -50,6 +50,12 @@ SUBJECTS = (
         "statements alone are those that ours sends, run again on a copy of its file. 1,000 memories.",
     ),
     Subject(
+        "threads",
+        "Several threads",
+        "8 threads of one process record outcomes of k = 8 one after the other, each waiting for its own to be committed: "
+        "with a group commit, against the same without. A new SQLite file, and a Postgres on the same machine.",
+    ),
+    Subject(
         "stores",
         "Other stores of LangChain",
         "The same vectors, k = 8, by vector. Ours is on a file and records an episode where that is said.",

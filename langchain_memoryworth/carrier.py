@@ -10,7 +10,7 @@ from langchain_memoryworth.archive import Archive
 from langchain_memoryworth.credit import reward_of
 from langchain_memoryworth.database import Database, Session
 from langchain_memoryworth.errors import UnknownRunError
-from langchain_memoryworth.ledger import Exposure, Ledger
+from langchain_memoryworth.ledger import Exposure, Ledger, Said
 from langchain_memoryworth.logs import LogEntry, Retrieved
 from langchain_memoryworth.memories import Copy, Memories
 from langchain_memoryworth.parcel import Header
@@ -152,10 +152,6 @@ class Carrier:
         if entry.reward is None:
             return
         used = None if entry.used is None else tuple(sorted(set(entry.used) & ids))
-        self._ledger.record(
-            entry.run_id,
-            Outcome(entry.reward, used),
-            key=OutcomeKey(entry.source, "", ""),
-            policy=self._settings.policy,
-            now=now,
-        )
+        key = OutcomeKey(entry.source, "", "")
+        said = Said(entry.run_id, key, Outcome(entry.reward, used))
+        self._ledger.record(said, policy=self._settings.policy, now=now)

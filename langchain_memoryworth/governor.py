@@ -30,6 +30,7 @@ from langchain_memoryworth.engines import Durability
 from langchain_memoryworth.errors import InvalidInputError, InvalidVectorError, StoreClosedError
 from langchain_memoryworth.governance import Governance
 from langchain_memoryworth.graphs import Graphs
+from langchain_memoryworth.group_commit import GroupCommit
 from langchain_memoryworth.index import KINDS, Kind
 from langchain_memoryworth.learnt import Learnt
 from langchain_memoryworth.ledger import Exposure, Ledger, Said
@@ -84,6 +85,7 @@ class Governor:
             that is a file.
         durability: See `Durability`.
         pool_size: Connections to a database server at most; None means 5.
+        group_commit: If given, outcomes of several threads share a transaction, see `GroupCommit`.
         clock: Unix time in seconds.
     """
 
@@ -99,6 +101,7 @@ class Governor:
         graph_folder: os.PathLike[str] | str | None = None,
         durability: Durability = "normal",
         pool_size: int | None = None,
+        group_commit: timedelta | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if index not in KINDS:
@@ -112,6 +115,7 @@ class Governor:
         self.losses = Losses()
         self.outbox = Outbox()
         self._clock = clock
+        self.group = None if group_commit is None else GroupCommit(self._record, group_commit)
         self._database = Database(url, durability=durability, pool_size=pool_size)
         self._settings = Settings(self._database)
         mirror = Mirror(self._database)
@@ -158,6 +162,8 @@ class Governor:
             self.outbox.close()
             self._replica.keep()
             self._closed = True
+            if self.group is not None:
+                self.group.close()
             self._database.close()
 
     def _ready(self) -> None:
@@ -172,6 +178,8 @@ class Governor:
         """Take nothing from the parent that cannot be shared: connections, threads, and the locks of threads."""
         self._database.after_fork()
         self.outbox = Outbox()
+        if self.group is not None:
+            self.group = GroupCommit(self._record, self.group.window)
         self._replica = self._replica.anew()
         self.runs.after_fork()
         self.losses.after_fork()
@@ -567,13 +575,11 @@ class Governor:
             InvalidInputError: If `used` names a memory that was not retrieved in the run.
         """
         self._ready()
-        return self._ledger.record(
-            str(run_id),
-            _checked(outcome, used),
-            key=_outcome_key(source, source_id, metric),
-            policy=self._settings.policy,
-            now=self._clock(),
-        )
+        key = _outcome_key(source, source_id, metric)
+        said = Said(str(run_id), key, _checked(outcome, used))
+        if self.group is not None:
+            return self.group.do(said)
+        return self._ledger.record(said, policy=self._settings.policy, now=self._clock())
 
     def record_outcomes(
         self,
@@ -587,8 +593,9 @@ class Governor:
         self._ready()
         key = _outcome_key(source, source_id, metric)
         said = [Said(str(run_id), key, _checked(outcome, None)) for run_id, outcome in outcomes]
-        if not said:
-            return []
+        return self._record(said) if said else []
+
+    def _record(self, said: Sequence[Said]) -> list[bool]:
         return self._ledger.record_many(said, policy=self._settings.policy, now=self._clock())
 
     def record_judgement(

