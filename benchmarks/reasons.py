@@ -11,8 +11,8 @@ REASONS: Mapping[tuple[str, str], str] = {
         "more the fewer memories there are"
     ),
     ("retrieval", "after an outcome"): (
-        "before it searches it reads what the outcome moved, counters and statuses of eight memories, and "
-        "writes them into the index, so that no answer is older than the last outcome"
+        "before it searches it reads what the outcome moved, and shows or hides what changed its status, so that no "
+        "answer is older than the last outcome"
     ),
     ("retrieval", "in an episode"): (
         "the exposures are committed before the documents are returned: an episode, its id in an index that "
@@ -33,8 +33,9 @@ REASONS: Mapping[tuple[str, str], str] = {
         "FULL the disk hides it"
     ),
     ("outcome", "outcomes by"): (
-        "as for one outcome: what Python works out for each exposure is the same in a batch, where hardly any "
-        "of the disk's time is left to hide it"
+        "what SQLite writes is less than by hand, as each memory's counters are written once. But the exposures and the "
+        "memories have to be read, and for each exposure Python works out a share, what was to be expected, and what "
+        "that adds, where hardly any of the disk's time is left to hide it"
     ),
     ("stores", ""): ("the smaller the store, the more a committed episode weighs against a scan"),
     ("langgraph_stores", "memory of"): (
