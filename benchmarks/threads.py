@@ -1,4 +1,7 @@
-"""Eight threads that each wait for their outcomes to be committed: with a group commit and without."""
+"""Eight threads that each wait for their outcomes to be committed: with a group commit and without.
+
+On a server that commits for several connections at once a group has little to win, which is shown as well.
+"""
 
 from __future__ import annotations
 
