@@ -78,6 +78,12 @@ class Coordinates:
 
     # -- writing ----------------------------------------------------------------------------------------------
 
+    def reserve(self, count: int) -> None:
+        """Allocate so many rows at once, on an empty index: to grow, FAISS copies what there is, again and again."""
+        if not self._storage.ntotal:
+            self._storage.codes.resize(count * self.width * (2 if self.half else 4))
+            self._storage.codes.clear()  # which keeps the memory
+
     def append(self, vectors: Floats, terms: NDArray[np.floating]) -> None:
         """Add rows at the end, visible, and link them into the graph; shapes (n, dimension) and (n, TERMS)."""
         # Rounded by numpy, as what overwrites it is: FAISS takes the other neighbour of a number in the middle.
@@ -204,8 +210,8 @@ class Coordinates:
         if not like or (index.ntotal, index.d) != (count, self.width):
             return False
         storage = self._flat()
-        for part in _parts(count):
-            storage.add(np.zeros((part.stop - part.start, self.width), np.float32))
+        # At once, so that FAISS allocates it once; the zeros themselves are memory that nobody wrote to, and take none.
+        storage.add(np.zeros((count, self.width), np.float32))
         index.storage, index.own_fields = storage, False
         self._index, self._storage, self._view = index, storage, None
         return True

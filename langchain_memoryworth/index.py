@@ -123,6 +123,11 @@ class VectorIndex:
 
     # -- writing ----------------------------------------------------------------------------------------------
 
+    def reserve(self, count: int) -> None:
+        """Make room for so many rows at once; only on an empty index."""
+        with self._lock:
+            self._at.reserve(count)
+
     def apply(
         self,
         gone: NDArray[np.int64],
@@ -153,11 +158,14 @@ class VectorIndex:
         """
         with self._lock:
             known = self.known(seqs)
-            self._append(seqs[~known], vectors[~known], terms[~known])
+            if not known.all():
+                new = _places(~known)
+                self._append(seqs[new], vectors[new], terms[new])
             if known.any():
-                rows = self._rows(seqs[known])
-                self._overwrite(rows, vectors[known])
-                self._at.set_terms(rows, terms[known])
+                old = _places(known)
+                rows = self._rows(seqs[old])
+                self._overwrite(rows, vectors[old])
+                self._at.set_terms(rows, terms[old])
             self._set_state(self._rows(seqs), held)
 
     def weigh(self, seqs: NDArray[np.int64], terms: NDArray[np.floating]) -> None:
@@ -194,8 +202,6 @@ class VectorIndex:
         self, seqs: NDArray[np.int64], vectors: Floats, terms: NDArray[np.floating]
     ) -> None:
         first = len(self._seqs)
-        if not len(seqs):
-            return
         self._at.append(vectors, terms)
         self._seqs = np.concatenate([self._seqs, seqs])
         self._state = np.concatenate([self._state, np.zeros(len(seqs), np.int8)])
@@ -362,6 +368,11 @@ class VectorIndex:
     def _found(self, rows: Rows, scores: Floats, query: Floats) -> Found:
         similarities = self._at.vectors(rows) @ query
         return Found(self._seqs.take(rows), scores, similarities.clip(-1.0, 1.0))
+
+
+def _places(which: NDArray[np.bool_]) -> NDArray[np.bool_] | slice:
+    """What selects the same rows, without a copy if it is all of them."""
+    return slice(None) if which.all() else which
 
 
 def _marks(vectors: Floats) -> NDArray[np.uint64]:

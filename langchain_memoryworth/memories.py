@@ -121,7 +121,9 @@ class Feed:
     counters: NDArray[np.int64]
 
     def take(self, which: NDArray[np.bool_]) -> Feed:
-        """Some of the rows."""
+        """Some of the rows; not copied if it is all of them."""
+        if which.all():
+            return self
         columns = {f.name: getattr(self, f.name)[which] for f in fields(self)[:-1]}
         return Feed(**columns, counters=self.counters[:, which])
 

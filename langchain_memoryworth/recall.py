@@ -18,7 +18,7 @@ from langchain_memoryworth.index import Found
 from langchain_memoryworth.memories import Memories
 from langchain_memoryworth.policy import Policy, Rank
 from langchain_memoryworth.records import Arm
-from langchain_memoryworth.replica import Space
+from langchain_memoryworth.space import Space
 from langchain_memoryworth.trials import Rates
 
 
