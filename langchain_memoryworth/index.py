@@ -19,7 +19,8 @@ Kind = Literal["flat", "hnsw", "flat-fp16", "hnsw-fp16", "pgvector"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _ACTIVE, _HELD, _GONE = 0, 1, 2
-_EF_SEARCH = 128
+_EF_SEARCH, _MOST_EF_SEARCH, _ROWS_PER_EF = 128, 256, 5_000
+"""Nodes that a walk keeps in view: a large graph needs more of them to lead as near."""
 _WIDEST = 4096
 """Nodes of the graph beyond which looking at every row is not much slower, and never wrong."""
 
@@ -343,7 +344,8 @@ class VectorIndex:
             return self._at.scan(query, weights, k)
         full = self._at.weighted(query, weights, np.zeros(self._at.width, np.float32))
         hidden = np.count_nonzero(self._state)  # an active row is 0
-        width = max(_EF_SEARCH, 2 * k)
+        narrow = max(_EF_SEARCH, min(_MOST_EF_SEARCH, len(self._state) // _ROWS_PER_EF))
+        width = max(narrow, 2 * k)
         if not hidden:
             return self._at.walk(full, k, width)
         wanted = min(k, len(self._state) - int(hidden))
@@ -351,7 +353,7 @@ class VectorIndex:
             return np.full(1, -np.inf, np.float32), np.full(1, -1, np.int64)
         # A graph that is told to leave rows out stops early where they are many: with nine in ten of a topic hidden it
         # finds a third of what it should. Walked as it is, its first half is as good as ever; what is hidden is dropped then.
-        while width <= max(_EF_SEARCH, min(_WIDEST, len(self._state) // 16)):
+        while width <= max(narrow, min(_WIDEST, len(self._state) // 16)):
             scores, rows = self._at.walk(full, width, width)
             shown = np.flatnonzero((rows >= 0) & (self._state[rows] == _ACTIVE))
             if len(shown) >= wanted and shown[wanted - 1] < width // 2:
