@@ -20,15 +20,12 @@ from numpy.typing import ArrayLike, NDArray
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.evidence import UNIT
 
-STRENGTH = 16.0
-"""Retrievals that the prior (effect 0) is worth: noise variance .25 over a prior variance of .125**2."""
+STRENGTH = 64.0
+"""Retrievals that the prior (effect 0) is worth: noise variance .25 over a prior variance of .0625**2. A memory that shares its
+outcomes with seven others moves them by about that; with less, a few unlucky ones among them rank it away for long."""
 
 NOISE = 0.25
 """Variance of one outcome, the most that a number in [0, 1] can have."""
-
-HALF_LIFE = 500.0
-"""Outcomes of a memory after which its sums had best count half. Long enough to rank as well as sums that never forget
-(.898 both in Experiment 1), short enough to follow facts that change; 150 follows them faster and ranks worse (.850)."""
 
 Floats = NDArray[np.float64]
 

@@ -89,22 +89,22 @@ class Policy(BaseModel):
     """A worth above this is HIGH, in [0, 1] (Definition 3.2)."""
     v_min: float = Field(default=10.0, ge=0)
     """Retrievals below which a memory is UNCERTAIN (Definition 3.2), measured by the effective size."""
-    confidence: float | None = Field(default=None, ge=0.65, lt=1)
+    confidence: float | None = Field(default=0.95, ge=0.65, lt=1)
     """How sure a verdict must be: LOW only if P(success rate < theta_low) is at least this, HIGH likewise, see
     `credible.verdict`. None judges by the ratio alone, as the paper does, which hides good memories by chance."""
-    margin_low: float | None = Field(default=None, ge=0, le=1)
+    margin_low: float | None = Field(default=0.2, ge=0, le=1)
     """If set, LOW is also only what lies this far below what was to be expected of its episodes: the base rate of those times,
     and of the context, with the companions. So where tasks are hard, or everything fails for a while, nothing is hidden."""
-    harm: float | None = Field(default=None, gt=0.5, lt=1)
+    harm: float | None = Field(default=0.95, gt=0.5, lt=1)
     """If set, a memory is also suppressed if P(effect < -harm_margin) is at least this: episodes with it succeed less than their
     context and its companions let expect, see `effects`."""
-    harm_margin: float = Field(default=0.02, ge=0, le=1)
+    harm_margin: float = Field(default=0.04, ge=0, le=1)
     """How much a memory must lower the success rate to do harm: effects are relative to what is shown otherwise, so a good one
     among better ones has one slightly below 0."""
-    decline: float | None = Field(default=None, ge=0.9, lt=1)
+    decline: float | None = Field(default=0.99, ge=0.9, lt=1)
     """If set, a memory is also suppressed if the change detector says with this probability that its success rate now, since
     the last change, is below the thresholds, however good it was before: see `drift`."""
-    max_suppressed: float = Field(default=1.0, ge=0, le=1)
+    max_suppressed: float = Field(default=0.2, ge=0, le=1)
     """Share of a namespace that the policy may suppress at most, one memory at least; below 1 it suppresses none where there
     are fewer than 20."""
     hysteresis: float = Field(default=0.05, ge=0, le=1)
@@ -125,9 +125,9 @@ class Policy(BaseModel):
     """Smallest weight of a memory that was shown (assumption A5)."""
     rank: Rank = (1.0, 0.0, 0.0)
     """Weights of similarity, worth and recency in the ranking; two numbers mean no recency (section 6)."""
-    effect_weight: float = Field(default=0.0, ge=0, le=10)
+    effect_weight: float = Field(default=8.0, ge=0, le=10)
     """Similarity that an effect of 1 would be worth in the ranking, on top of `rank`."""
-    effect_reach: float = Field(default=0.2, gt=0, le=2)
+    effect_reach: float = Field(default=0.3, gt=0, le=2)
     """The most similarity that an effect may buy or cost, so that no evidence lifts an irrelevant memory over a relevant one."""
     optimism: float = Field(default=0.0, ge=0, le=10)
     """Standard deviations of its effect that a memory is credited with in the ranking, so that new ones get their chance."""
@@ -158,12 +158,18 @@ class Policy(BaseModel):
 
     @classmethod
     def paper(cls, *, rank: Sequence[float] = (1.0, 0.0)) -> Self:
-        """Exactly the paper's rule: .60/.40/10, no hysteresis; `rank=(.6, .4)` is Experiment 5."""
+        """Exactly the paper's rule: .60/.40/10 by the ratio alone, and nothing else; `rank=(.6, .4)` is Experiment 5."""
         return cls.model_validate(
             {
                 "theta_high": 0.60,
                 "theta_low": 0.40,
                 "v_min": 10,
+                "confidence": None,
+                "margin_low": None,
+                "harm": None,
+                "decline": None,
+                "max_suppressed": 1.0,
+                "effect_weight": 0.0,
                 "hysteresis": 0.0,
                 "exploration": 0.0,
                 "rank": tuple(rank),

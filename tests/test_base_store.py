@@ -23,15 +23,16 @@ from langgraph.store.base import (
 )
 from langgraph.store.memory import InMemoryStore
 
-from langchain_memoryworth import GovernedStore, MemoryWorthStore, Policy
+from langchain_memoryworth import GovernedStore, MemoryWorthStore
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.records import Arm
 from tests.conftest import StoreMaker
 from tests.fakes import DIMENSION, HashedWords, assert_exact, query
+from tests.policies import plain
 from tests.runs_fixtures import broken_ledger
 from tests.store_backends import FACED, Face, Place, StoreBackend, call
 
-STRICT = Policy(v_min=1, theta_low=0.4, exploration=0.0)
+STRICT = plain(v_min=1, theta_low=0.4, exploration=0.0)
 """One failure holds a memory back."""
 WORDS = ("apple", "bread", "cedar", "delta", "ember", "flint", "grape", "hazel", "iris", "juniper")
 NOTES = ("notes", "ada")
@@ -467,7 +468,7 @@ def test_what_a_person_takes_out_of_service_is_not_even_explored(make_store: Sto
     inner = InMemoryStore(index={"dims": DIMENSION, "embed": HashedWords(), "fields": ["text"]})
     for word in WORDS[:3]:
         inner.put(NOTES, word, {"text": word})
-    governed = GovernedStore(inner, make_store(policy=Policy(v_min=1, exploration=1.0)))
+    governed = GovernedStore(inner, make_store(policy=plain(v_min=1, exploration=1.0)))
     with governed.episode():
         governed.search(NOTES, query="apple")
     governed.deprecate(governed.memory_id(NOTES, "apple"), reason="wrong")

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 
-from langchain_memoryworth import MemoryWorthStore, Outcome, Policy, Status
+from langchain_memoryworth import MemoryWorthStore, Outcome, Status
 from langchain_memoryworth.errors import InvalidInputError, InvalidOutcomeError, UnknownRunError
 from langchain_memoryworth.records import EpisodeKey
 from tests.fakes import assert_exact, counters, dump, fold_of_ledger, query
+from tests.policies import plain
 
 StoreMaker = Callable[..., MemoryWorthStore]
 IDS = [str(i) for i in range(12)]
@@ -40,7 +41,7 @@ def said(count: int) -> list[tuple[str, Any]]:
 
 
 def test_a_batch_is_the_same_as_one_after_the_other(make_store: StoreMaker, url: str) -> None:
-    policy = Policy(suppress=False)
+    policy = plain(suppress=False)
     one, many = filled(make_store(policy=policy)), filled(make_store(url, policy=policy))
     pairs = said(100)
     expected = [one.record_outcome(run, outcome) for run, outcome in pairs]
@@ -54,7 +55,7 @@ def test_a_batch_is_the_same_as_one_after_the_other(make_store: StoreMaker, url:
 
 
 def test_a_batch_judges_every_memory_by_all_of_it(make_store: StoreMaker, url: str) -> None:
-    store = filled(make_store(url, policy=Policy(v_min=2, exploration=0.0)))
+    store = filled(make_store(url, policy=plain(v_min=2, exploration=0.0)))
     other = make_store(url) if url != "sqlite://" else store
     assert len(other.similarity_search("text", k=20)) == 12
     store.record_outcomes([(f"run{n}", False) for n in range(40)])
@@ -67,7 +68,7 @@ def test_a_batch_judges_every_memory_by_all_of_it(make_store: StoreMaker, url: s
 
 
 def test_a_batch_of_times_before_and_after_a_restore(make_store: StoreMaker, url: str) -> None:
-    store = filled(make_store(url, policy=Policy(v_min=2, exploration=0.0)))
+    store = filled(make_store(url, policy=plain(v_min=2, exploration=0.0)))
     store.record_outcomes([(f"run{n}", False) for n in range(20)])
     store.restore(IDS)
     assert store.suppressed() == []
@@ -79,7 +80,7 @@ def test_a_batch_of_times_before_and_after_a_restore(make_store: StoreMaker, url
 
 
 def test_use_in_a_batch(make_store: StoreMaker, url: str) -> None:
-    store = make_store(url, policy=Policy(w_min=0))
+    store = make_store(url, policy=plain(w_min=0))
     store.add_texts(["a", "b"], ids=["a", "b"])
     store.governor.expose_documents(EpisodeKey("run"), [Document("", id=i) for i in ("a", "b")])
     assert store.record_outcomes([("run", Outcome(True, ("b",)))]) == [True]

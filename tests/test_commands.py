@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from langchain_memoryworth import MemoryWorthStore, Policy
+from langchain_memoryworth import MemoryWorthStore
 from langchain_memoryworth.commands import app
 from langchain_memoryworth.errors import MemoryWorthError
 from langchain_memoryworth.records import Status
 from langchain_memoryworth.terminal import clean
 from tests.conftest import StoreMaker
 from tests.fakes import Clock, HashedWords, execute
+from tests.policies import plain
 
 EVIL = "red \x1b]0;owned\x07\x1b[2J\u202e alert\nsecond"
 Cli = Callable[..., Result]
@@ -29,7 +30,7 @@ Cli = Callable[..., Result]
 def file(tmp_path: Path) -> Path:
     """A store with a bad memory, a good one, and one whose text attacks a terminal."""
     path = tmp_path / "m.db"
-    policy = Policy(v_min=2, exploration=0.0)
+    policy = plain(v_min=2, exploration=0.0)
     with MemoryWorthStore(
         f"sqlite:///{path}", HashedWords(), policy=policy, clock=Clock()
     ) as store:

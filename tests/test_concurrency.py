@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 from langchain_core.documents import Document
 
-from langchain_memoryworth import MemoryWorthStore, Policy, Status
+from langchain_memoryworth import MemoryWorthStore, Status
 from langchain_memoryworth.records import EpisodeKey
 from tests.fakes import (
     HashedWords,
@@ -37,6 +37,7 @@ from tests.fakes import (
     query,
     unit,
 )
+from tests.policies import plain
 from tests.tally import tally
 
 StoreMaker = Callable[..., MemoryWorthStore]
@@ -73,7 +74,7 @@ def test_eight_threads_adding_searching_and_recording(
 ) -> None:
     store = make_store(
         url,
-        policy=Policy(uncertain=uncertain, rank=(0.7, 0.3), exploration=0.2, v_min=4),  # type: ignore[arg-type]
+        policy=plain(uncertain=uncertain, rank=(0.7, 0.3), exploration=0.2, v_min=4),  # type: ignore[arg-type]
     )
     threads, rounds = 8, 40
     store.add_texts([f"fixed {i}" for i in range(30)], ids=[f"f{i}" for i in range(30)])
@@ -168,14 +169,14 @@ def test_a_search_never_misses_a_text_that_is_being_replaced(
 
 def test_threads_under_a_policy_that_changes(make_store: StoreMaker, shared_url: str) -> None:
     """Whatever thread loads the index, afterwards it is the one of the policy in force."""
-    store = make_store(shared_url, policy=Policy(rank=(0.5, 0.5), uncertain="prior", prior=0.1))  # type: ignore[arg-type]
+    store = make_store(shared_url, policy=plain(rank=(0.5, 0.5), uncertain="prior", prior=0.1))  # type: ignore[arg-type]
     store.add_texts([f"text {i}" for i in range(40)], ids=[str(i) for i in range(40)])
     done = threading.Event()
 
     def change() -> None:
         try:
             for n in range(25):
-                policy = Policy(
+                policy = plain(
                     rank=(0.5, 0.5), uncertain="worth" if n % 2 else "prior", v_min=n % 4
                 )  # type: ignore[arg-type]
                 make_store(shared_url, policy=policy).close()
@@ -224,7 +225,7 @@ def test_two_stores_on_one_file_see_each_other_at_their_next_call(
     make_store: StoreMaker, shared_url: str
 ) -> None:
     """Two engines on one file are to SQLite what two processes are; that of real processes is below."""
-    one = make_store(shared_url, policy=Policy(v_min=2, exploration=0.0))
+    one = make_store(shared_url, policy=plain(v_min=2, exploration=0.0))
     two = make_store(shared_url)
     assert two.similarity_search("apple") == []
     one.add_texts(["apple", "pear"], ids=["a", "p"])
@@ -290,7 +291,7 @@ def peer(url: str) -> Iterator[Callable[[str], Any]]:
 def test_two_processes_see_each_other_at_their_next_call(
     make_store: StoreMaker, shared_url: str
 ) -> None:
-    here = make_store(shared_url, policy=Policy(v_min=2, exploration=0.0))
+    here = make_store(shared_url, policy=plain(v_min=2, exploration=0.0))
     here.add_texts(["apple", "pear"], ids=["a", "p"])
     with peer(shared_url) as there:
         search = "[d.id for d in store.similarity_search('apple', k=2)]"
@@ -313,7 +314,7 @@ def test_two_processes_see_each_other_at_their_next_call(
         assert there("[d.page_content for d in store.similarity_search('kiwi', k=1)]") == ["kiwi"]
         assert there("store.delete(['u'])") is True
         assert here.get_by_ids(["u"]) == []
-        with make_store(shared_url, policy=Policy(theta_low=0.1)):
+        with make_store(shared_url, policy=plain(theta_low=0.1)):
             pass
         assert there("store.health().ok and store.policy.theta_low") == 0.1
     ledger_is_whole(here)
@@ -545,7 +546,7 @@ def test_many_processes_open_one_fresh_database_at_once(shared_url: str) -> None
 
 def test_an_open_reader_does_not_see_half_a_write(make_store: StoreMaker, shared_url: str) -> None:
     """Eight memories share each outcome, so at any moment all eight counters are equal."""
-    writer = make_store(shared_url, policy=Policy(suppress=False))
+    writer = make_store(shared_url, policy=plain(suppress=False))
     ids = [str(i) for i in range(8)]
     writer.add_texts([f"t{i}" for i in ids], ids=ids)
     reader = make_store(shared_url)

@@ -19,6 +19,7 @@ from langchain_memoryworth import (
 )
 from langchain_memoryworth.errors import MemoryNotFoundError
 from tests.fakes import HashedWords, assert_exact, query
+from tests.policies import plain
 
 StoreMaker = Callable[..., MemoryWorthStore]
 
@@ -29,7 +30,7 @@ def contexts(store: MemoryWorthStore) -> list[str | None]:
 
 @pytest.fixture
 def tea(make_store: StoreMaker, url: str) -> MemoryWorthStore:
-    store = make_store(url, policy=Policy(suppress=False))
+    store = make_store(url, policy=plain(suppress=False))
     store.add_texts(["tea", "coffee"], ids=["t", "c"])
     return store
 

@@ -11,9 +11,11 @@ from pydantic import ValidationError
 
 from langchain_memoryworth import MemoryWorthStore, Policy, Status, Verdict
 from langchain_memoryworth.credible import verdict
+from langchain_memoryworth.effects import STRENGTH
 from langchain_memoryworth.evidence import UNIT, Evidence
 from langchain_memoryworth.records import EpisodeKey
 from tests.fakes import assert_exact
+from tests.policies import plain
 
 StoreMaker = Callable[..., MemoryWorthStore]
 
@@ -45,7 +47,7 @@ def suppressed(store: MemoryWorthStore) -> set[str]:
 
 @pytest.mark.parametrize(("good", "bad"), [(0, 3), (2, 11), (3, 10), (30, 4), (50, 50), (4, 6)])
 def test_with_a_confidence_verdicts_are_those_by_bounds(good: int, bad: int) -> None:
-    policy = Policy(confidence=0.95, v_min=0)
+    policy = plain(confidence=0.95, v_min=0)
     expected = verdict(good / (good + bad), good + bad, confidence=0.95)
     assert policy.verdict(counts(good, bad)) is expected
     arrays = policy.verdicts(np.array([good / (good + bad)]), np.array([float(good + bad)]))
@@ -54,13 +56,13 @@ def test_with_a_confidence_verdicts_are_those_by_bounds(good: int, bad: int) -> 
 
 def test_chance_alone_hides_less_than_by_the_ratio() -> None:
     """4 failures more than successes in 10 are LOW to the ratio, and no news to the bounds."""
-    assert Policy().verdict(counts(3, 7)) is Verdict.LOW
-    assert Policy(confidence=0.95).verdict(counts(3, 7)) is Verdict.UNCERTAIN
-    assert Policy(confidence=0.95, v_min=20).verdict(counts(0, 10)) is Verdict.UNCERTAIN
+    assert plain().verdict(counts(3, 7)) is Verdict.LOW
+    assert plain(confidence=0.95).verdict(counts(3, 7)) is Verdict.UNCERTAIN
+    assert plain(confidence=0.95, v_min=20).verdict(counts(0, 10)) is Verdict.UNCERTAIN
 
 
 def test_what_is_hidden_by_bounds_comes_back_by_bounds(make_store: StoreMaker) -> None:
-    store = filled(make_store, 1, Policy(confidence=0.95, v_min=0, hysteresis=0.2))
+    store = filled(make_store, 1, plain(confidence=0.95, v_min=0, hysteresis=0.2))
     status = []
     for i in range(14):
         run(store, f"r{i}", ["m0"], i >= 5)
@@ -82,7 +84,7 @@ def test_what_is_hidden_by_bounds_comes_back_by_bounds(make_store: StoreMaker) -
 def test_where_tasks_are_hard_nothing_is_hidden_for_it(make_store: StoreMaker, url: str) -> None:
     """Every memory succeeds in 3 of 10 episodes: LOW to the paper, and as good as all others here."""
     for margin, hidden in ((None, 30), (0.1, 0)):
-        store = make_store(url if margin else "sqlite://", policy=Policy(margin_low=margin))
+        store = make_store(url if margin else "sqlite://", policy=plain(margin_low=margin))
         store.add_texts([f"note {i}" for i in range(30)], ids=[f"m{i}" for i in range(30)])
         for i in range(300):
             run(store, f"r{i}", [f"m{i % 30}"], (i // 30) in (1, 4, 8))
@@ -93,7 +95,7 @@ def test_where_tasks_are_hard_nothing_is_hidden_for_it(make_store: StoreMaker, u
 def test_an_outage_that_fails_everything_suppresses_nothing(make_store: StoreMaker) -> None:
     hidden = {}
     for margin in (None, 0.15):
-        store = filled(make_store, 30, Policy(margin_low=margin))
+        store = filled(make_store, 30, plain(margin_low=margin))
         for i in range(300):  # ten retrievals each, then as many in the outage
             run(store, f"r{i}", [f"m{i % 30}"], i // 30 in (0, 1, 2, 3))
         hidden[margin] = len(suppressed(store))
@@ -105,7 +107,7 @@ def test_an_outage_that_fails_everything_suppresses_nothing(make_store: StoreMak
 
 
 def test_what_fails_while_the_others_succeed_is_hidden(make_store: StoreMaker) -> None:
-    store = filled(make_store, 30, Policy(margin_low=0.15))
+    store = filled(make_store, 30, plain(margin_low=0.15))
     for i in range(300):
         run(store, f"r{i}", [f"m{i % 30}"], i % 30 != 7 and i % 3 != 0)
     assert suppressed(store) == {"m7"} | {f"m{i}" for i in range(0, 30, 3)}
@@ -113,7 +115,7 @@ def test_what_fails_while_the_others_succeed_is_hidden(make_store: StoreMaker) -
 
 def test_the_base_rate_of_the_context_counts(make_store: StoreMaker) -> None:
     """In hard tasks 3 of 10 succeed with or without the memory; it was only ever asked there."""
-    store = filled(make_store, 20, Policy(margin_low=0.1))
+    store = filled(make_store, 20, plain(margin_low=0.1))
     for i in range(400):
         hard = i % 2 == 0
         memory = f"m{(i // 2) % 10 + (0 if hard else 10)}"
@@ -124,12 +126,12 @@ def test_the_base_rate_of_the_context_counts(make_store: StoreMaker) -> None:
 
 
 def test_another_policy_judges_by_the_base_rate_too(make_store: StoreMaker, file_url: str) -> None:
-    store = filled(make_store, 30, Policy(suppress=False), file_url)
+    store = filled(make_store, 30, plain(suppress=False), file_url)
     for i in range(300):
         run(store, f"r{i}", [f"m{i % 30}"], (i // 30) in (1, 4, 8))
     store.close()
-    assert len(suppressed(make_store(file_url, policy=Policy(margin_low=0.1)))) == 0
-    assert len(suppressed(make_store(file_url, policy=Policy()))) == 30
+    assert len(suppressed(make_store(file_url, policy=plain(margin_low=0.1)))) == 0
+    assert len(suppressed(make_store(file_url, policy=plain()))) == 30
 
 
 # -- by effect --------------------------------------------------------------------------------------------------
@@ -139,7 +141,7 @@ def test_a_memory_that_does_harm_is_found_among_its_companions(
     make_store: StoreMaker, url: str
 ) -> None:
     """`bad` fails every second episode that would succeed; its companions share the blame only in their ratio."""
-    store = make_store(url, policy=Policy(harm=0.95, suppress=True, theta_low=0.0, theta_high=0.6))
+    store = make_store(url, policy=plain(harm=0.95, suppress=True, theta_low=0.0, theta_high=0.6))
     store.add_texts(["a", "b", "c", "bad"], ids=["a", "b", "c", "bad"])
     for i in range(200):
         ids = ["a", "b", "c"]
@@ -154,14 +156,14 @@ def test_a_memory_that_does_harm_is_found_among_its_companions(
 def test_without_companions_or_contexts_an_average_memory_has_no_effect(
     make_store: StoreMaker,
 ) -> None:
-    store = filled(make_store, 20, Policy(harm=0.9, theta_low=0.0))
+    store = filled(make_store, 20, plain(harm=0.9, theta_low=0.0))
     for i in range(400):
         run(store, f"r{i}", [f"m{i % 20}"], (i // 20) % 5 < 2)
     assert suppressed(store) == set()
 
 
 def test_a_correction_takes_back_the_surprise_exactly(make_store: StoreMaker, url: str) -> None:
-    store = filled(make_store, 6, Policy(suppress=False), url)
+    store = filled(make_store, 6, plain(suppress=False), url)
     rng = np.random.default_rng(3)
     for i in range(60):
         ids = [f"m{j}" for j in rng.choice(6, 3, replace=False)]
@@ -179,7 +181,7 @@ def test_a_correction_takes_back_the_surprise_exactly(make_store: StoreMaker, ur
 
 def test_a_batch_learns_in_order(make_store: StoreMaker) -> None:
     """Several outcomes at once are met by what the ones before them taught, as one by one."""
-    one, many = (filled(make_store, 4, Policy(suppress=False)) for _ in range(2))
+    one, many = (filled(make_store, 4, plain(suppress=False)) for _ in range(2))
     said = []
     for i in range(40):
         ids = [Document("", id=f"m{i % 4}"), Document("", id=f"m{(i + 1) % 4}")]
@@ -200,7 +202,7 @@ def test_a_batch_learns_in_order(make_store: StoreMaker) -> None:
 def test_the_policy_suppresses_a_share_at_most(
     make_store: StoreMaker, count: int, share: float, most: int
 ) -> None:
-    store = filled(make_store, count, Policy(max_suppressed=share, v_min=3))
+    store = filled(make_store, count, plain(max_suppressed=share, v_min=3))
     for i in range(4 * count):
         run(store, f"r{i}", [f"m{i % count}"], False)
     assert len(suppressed(store)) == most
@@ -219,7 +221,7 @@ def test_the_policy_suppresses_a_share_at_most(
 )
 def test_wrong_rules(field: str, value: float) -> None:
     with pytest.raises(ValidationError, match=field):
-        Policy(**{field: value})
+        plain(**{field: value})
 
 
 def test_the_paper_is_the_paper() -> None:
@@ -247,7 +249,7 @@ def test_the_ranking_by_effect_is_exact(
     make_store: StoreMaker, index: str, request: pytest.FixtureRequest
 ) -> None:
     url = request.getfixturevalue("postgres") if index == "pgvector" else "sqlite://"
-    policy = Policy(
+    policy = plain(
         effect_weight=2.0, effect_reach=0.1, optimism=0.5, suppress=False, exploration=0.0
     )
     store = make_store(url, policy=policy, index=index)
@@ -263,8 +265,8 @@ def test_the_ranking_by_effect_is_exact(
     for memory in store.memories():
         vector = np.array(store.governor.embedding.embed_query(memory.text))
         e, n = memory.evidence, memory.evidence.size / UNIT
-        effect = min(0.05, max(-0.05, (e.surprise / UNIT) / (n + 16)))
-        bonus = 2.0 * (effect + 0.5 * np.sqrt(0.25 / (n + 16)))
+        effect = min(0.05, max(-0.05, (e.surprise / UNIT) / (n + STRENGTH)))
+        bonus = 2.0 * (effect + 0.5 * np.sqrt(0.25 / (n + STRENGTH)))
         expected[memory.id] = query @ vector / np.linalg.norm(vector) + bonus
     best = sorted(expected, key=expected.get, reverse=True)[:10]
     hits = store.governor.recall_by_vector(query, 10, track=False)
@@ -275,7 +277,7 @@ def test_the_ranking_by_effect_is_exact(
 @pytest.mark.parametrize("theta", [0.4, 0.5, 0.7, 0.9])
 def test_the_status_is_that_of_the_verdict(theta: float) -> None:
     """The short cut for the usual case never skips a LOW."""
-    policy = Policy(confidence=0.8, v_min=0, theta_low=theta, theta_high=0.95)
+    policy = plain(confidence=0.8, v_min=0, theta_low=theta, theta_high=0.95)
     for good in range(12):
         for bad in range(12):
             low = policy.verdict(counts(good, bad)) is Verdict.LOW

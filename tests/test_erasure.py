@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from langchain_memoryworth import MemoryWorthStore, Policy
+from langchain_memoryworth import MemoryWorthStore
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError, UnknownRunError
 from tests.conftest import StoreMaker
 from tests.fakes import (
@@ -26,6 +26,7 @@ from tests.fakes import (
     fold_of_ledger,
     query,
 )
+from tests.policies import plain
 
 WORDS = "zebra lives at Elm Street"
 TRACES = [b"zebra", b"Elm Street", b"id-of-ada", b"ada@example.org", b"about ada"]
@@ -87,7 +88,7 @@ def test_nor_in_any_row(make_store: StoreMaker, url: str):
 def test_the_sums_stay_and_so_does_the_worth_of_others(
     make_store: StoreMaker, url: str, credit: str
 ):
-    store = filled(make_store(url, policy=Policy(credit=credit)))  # type: ignore[arg-type]
+    store = filled(make_store(url, policy=plain(credit=credit)))  # type: ignore[arg-type]
     before, other = counters(store), store.evidence("b")
     store.erase("id-of-ada")
     assert counters(store) == before
@@ -252,7 +253,7 @@ def _one():
 @given(data=st.data())
 def test_counters_stay_exact_whatever_is_erased(data: st.DataObject):
     with MemoryWorthStore(
-        "sqlite://", HashedWords(), clock=Clock(), policy=Policy(v_min=1)
+        "sqlite://", HashedWords(), clock=Clock(), policy=plain(v_min=1)
     ) as store:
         ids = ["a", "b", "c"]
         store.add_texts(["red", "red green", "red blue"], ids=ids)

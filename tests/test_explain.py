@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import beta
 
-from langchain_memoryworth import MemoryWorthStore, Policy
+from langchain_memoryworth import MemoryWorthStore
 from langchain_memoryworth.beta import cdf, quantile
 from langchain_memoryworth.credible import belief
 from langchain_memoryworth.errors import MemoryNotFoundError, UnknownRunError
@@ -18,8 +18,9 @@ from langchain_memoryworth.policy import Quarantine
 from langchain_memoryworth.records import Arm, Status
 from tests.conftest import StoreMaker
 from tests.fakes import Clock, assert_exact
+from tests.policies import plain
 
-FAST = Policy(v_min=2, hysteresis=0.05, exploration=0.0)
+FAST = plain(v_min=2, hysteresis=0.05, exploration=0.0)
 
 
 def run(store: MemoryWorthStore, name: str, text: str, reward: float, k: int = 1, **more) -> None:
@@ -73,7 +74,7 @@ def test_a_suppressed_one_says_since_when_why_and_how_back(make_store: StoreMake
 
 def test_the_other_statuses(make_store: StoreMaker):
     rule = Quarantine(trusted=("crm",), outcomes=3, sources=2)
-    store = make_store(policy=Policy(quarantine=rule, exploration=1.0))
+    store = make_store(policy=plain(quarantine=rule, exploration=1.0))
     store.add_texts(["red"], ids=["a"])
     run(store, "e1", "red", True)
     assert words(store) == (
@@ -91,7 +92,7 @@ def test_the_other_statuses(make_store: StoreMaker):
 
 
 def test_the_verdicts_in_words(make_store: StoreMaker):
-    store = make_store(policy=Policy(v_min=1, suppress=False))
+    store = make_store(policy=plain(v_min=1, suppress=False))
     store.add_texts(["red", "blue"], ids=["a", "b"])
     run(store, "e1", "red", True)
     run(store, "e2", "blue", False)
@@ -109,7 +110,7 @@ def test_an_unknown_one_is_an_error(store: MemoryWorthStore):
 
 def test_a_run_says_what_was_shown_and_what_its_outcome_changed(make_store: StoreMaker, url: str):
     # 1.5, as a used memory among bystanders weighs more than one of two: 1.805 retrievals in two runs
-    store = make_store(url, policy=Policy(v_min=1.5, exploration=0.0))
+    store = make_store(url, policy=plain(v_min=1.5, exploration=0.0))
     store.add_texts(["red", "red green", "red blue"], ids=["a", "b", "c"])
     run(store, "e1", "red", False, k=2)
     with store.episode("e2"):
@@ -144,7 +145,7 @@ def test_a_run_says_what_was_shown_and_what_its_outcome_changed(make_store: Stor
 
 
 def test_probation_is_named(make_store: StoreMaker):
-    store = make_store(policy=Policy(v_min=1, exploration=1.0))
+    store = make_store(policy=plain(v_min=1, exploration=1.0))
     store.add_texts(["red"], ids=["a"])
     run(store, "e1", "red", False)
     with store.episode("e2"):
@@ -157,7 +158,7 @@ def test_probation_is_named(make_store: StoreMaker):
 def test_what_was_held_back_is_on_record_where_the_policy_asks(
     make_store: StoreMaker, clock: Clock, url: str
 ):
-    policy = Policy(v_min=2, hysteresis=0.0, exploration=0.0, record_held_back=True)
+    policy = plain(v_min=2, hysteresis=0.0, exploration=0.0, record_held_back=True)
     store = make_store(url, policy=policy)
     store.add_texts(["red", "red green", "blue"], ids=["a", "b", "c"])
     for n in range(2):

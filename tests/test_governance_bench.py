@@ -11,9 +11,10 @@ import pytest
 from benchmarks.governance import attribution, credit, memento
 from benchmarks.governance.__main__ import main
 from benchmarks.governance.jobs import RULES, complete, planned
-from benchmarks.governance.ours import Settings, ours
+from benchmarks.governance.ours import ours
 from benchmarks.governance.play import SCENARIOS, closed, play, world_of
 from benchmarks.governance.rules import Oracle, Paper, Rule
+from langchain_memoryworth import Policy
 from tests.fakes import HashedWords
 
 
@@ -76,20 +77,20 @@ def drifting():
 
 
 def test_every_rule_meets_the_same_world_and_a_run_repeats_itself(drifting):
-    first, second = (play(drifting, ours(Settings())) for _ in range(2))
+    first, second = (play(drifting, ours(Policy())) for _ in range(2))
     assert (first.success == second.success).all()
 
 
 def test_ours_closes_more_than_the_papers_rule_and_hides_fewer_good_memories(drifting):
     plain, oracle, paper, own = (
-        play(drifting, rule) for rule in (Rule, Oracle, Paper, ours(Settings()))
+        play(drifting, rule) for rule in (Rule, Oracle, Paper, ours(Policy()))
     )
     assert closed(own, plain, oracle).mean() > closed(paper, plain, oracle).mean() + 0.1
     assert own.good_hidden.mean() <= 0.01 < paper.good_hidden.mean()
 
 
-def test_without_weight_and_evidence_of_harm_ours_is_plain_similarity(drifting):
-    still = play(drifting, ours(Settings(weight=0.0, confidence=0.999_999, margin=1.0)))
+def test_without_ranking_and_suppression_ours_is_plain_similarity(drifting):
+    still = play(drifting, ours(Policy(effect_weight=0.0, suppress=False)))
     assert (still.success == play(drifting, Rule).success).all()
 
 

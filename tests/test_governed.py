@@ -32,17 +32,17 @@ from langchain_memoryworth import (
     GovernedRetriever,
     MemoryWorthCallbackHandler,
     MemoryWorthStore,
-    Policy,
     govern,
 )
 from langchain_memoryworth.errors import NamespaceError
 from langchain_memoryworth.records import Arm
 from tests.conftest import StoreMaker
 from tests.fakes import HashedWords, assert_exact
+from tests.policies import plain
 from tests.runs_fixtures import broken_ledger, shown
 from tests.vector_backends import VECTOR_STORES, Place, VectorBackend, uuid_of
 
-STRICT = Policy(v_min=1, theta_low=0.4, exploration=0.0)
+STRICT = plain(v_min=1, theta_low=0.4, exploration=0.0)
 QUERY = "apple bread cedar"
 TEXTS = (
     *(f"{w} {QUERY}" for w in ("delta", "ember", "flint", "grape")),
@@ -171,7 +171,7 @@ def test_the_policys_floor_never_cuts_where_scores_are_no_cosines(
     filled: tuple[VectorBackend, VectorStore], make_store: StoreMaker, ask: Ask
 ) -> None:
     backend, store = filled
-    memories = make_store(policy=Policy(min_similarity=0.999))
+    memories = make_store(policy=plain(min_similarity=0.999))
     found = ask(govern(store, memories, k=3), QUERY)
     assert len(found) == (1 if backend.cosines else 3)
 

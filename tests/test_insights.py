@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from langchain_core.documents import Document
 
-from langchain_memoryworth import MemoryWorthStore, Policy
+from langchain_memoryworth import MemoryWorthStore
 from langchain_memoryworth.effects import STRENGTH
 from langchain_memoryworth.evidence import UNIT
 from langchain_memoryworth.records import EpisodeKey
+from tests.policies import plain
 
 StoreMaker = Callable[..., MemoryWorthStore]
 
@@ -26,7 +27,7 @@ def run(
 
 @pytest.fixture
 def pool(make_store: StoreMaker, url: str) -> MemoryWorthStore:
-    store = make_store(url, policy=Policy(suppress=False))
+    store = make_store(url, policy=plain(suppress=False))
     store.add_texts([f"note {i}" for i in range(30)], ids=[f"m{i}" for i in range(30)])
     return store
 

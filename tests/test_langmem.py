@@ -15,9 +15,10 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
-from langchain_memoryworth import GovernedStore, MemoryWorthCallbackHandler, Policy
+from langchain_memoryworth import GovernedStore, MemoryWorthCallbackHandler
 from tests.conftest import StoreMaker
 from tests.fakes import DIMENSION, HashedWords, assert_exact
+from tests.policies import plain
 from tests.runs_fixtures import Scripted, says, shown
 
 with warnings.catch_warnings():
@@ -30,7 +31,7 @@ with warnings.catch_warnings():
         create_search_memory_tool,
     )
 
-STRICT = Policy(v_min=1, theta_low=0.4, exploration=0.0)
+STRICT = plain(v_min=1, theta_low=0.4, exploration=0.0)
 PLACE = ("memories", "{user}")
 ADA = ("memories", "ada")
 CONFIG = {"configurable": {"user": "ada"}}

@@ -19,7 +19,6 @@ from langchain_memoryworth import (
     MemoryWorthCallbackHandler,
     MemoryWorthMiddleware,
     MemoryWorthStore,
-    Policy,
     Run,
     govern,
 )
@@ -37,6 +36,7 @@ from tests.agents_fixtures import (
 )
 from tests.conftest import StoreMaker
 from tests.fakes import assert_exact
+from tests.policies import plain
 from tests.runs_fixtures import Foreign, Judge, credits_of, filled, rewards, shown
 
 
@@ -48,7 +48,7 @@ def go(request: pytest.FixtureRequest) -> Go:
 
 @pytest.fixture
 def memories(make_store: StoreMaker) -> MemoryWorthStore:
-    return filled(make_store(policy=Policy(exploration=0.0)))
+    return filled(make_store(policy=plain(exploration=0.0)))
 
 
 # -- what reaches the prompt ----------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def test_without_memories_the_prompt_is_left_alone(make_store: StoreMaker) -> No
 
 
 def test_what_is_suppressed_is_not_recalled(make_store: StoreMaker) -> None:
-    store = filled(make_store(policy=Policy(v_min=1, exploration=0.0)))
+    store = filled(make_store(policy=plain(v_min=1, exploration=0.0)))
     model = echo()
     agent = create_agent(
         model, middleware=[MemoryWorthMiddleware(store, k=1, outcome=lambda run: False)]

@@ -26,7 +26,6 @@ from langchain_memoryworth import (
     MemoryWorthCallbackHandler,
     MemoryWorthMiddleware,
     MemoryWorthStore,
-    Policy,
     Run,
     exceptions_as_failure,
     first_known,
@@ -48,6 +47,7 @@ from tests.agents_fixtures import (
 )
 from tests.conftest import StoreMaker
 from tests.fakes import assert_exact
+from tests.policies import plain
 from tests.runs_fixtures import Foreign, Judge, credits_of, filled, rewards, shown
 
 
@@ -59,7 +59,7 @@ def go(request: pytest.FixtureRequest) -> Go:
 
 @pytest.fixture
 def memories(make_store: StoreMaker) -> MemoryWorthStore:
-    return filled(make_store(policy=Policy(exploration=0.0)))
+    return filled(make_store(policy=plain(exploration=0.0)))
 
 
 # -- beside the handler ---------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def test_what_it_says_is_recorded(memories: MemoryWorthStore, go: Go, outcome: A
 
 
 def test_several_metrics_are_kept_and_one_drives(make_store: StoreMaker) -> None:
-    store = filled(make_store(policy=Policy(metric="correct")))
+    store = filled(make_store(policy=plain(metric="correct")))
     middleware = MemoryWorthMiddleware(
         store, k=1, outcome=lambda run: {"correct": False, "polite": 1.0, "fast": None}
     )

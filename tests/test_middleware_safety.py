@@ -22,7 +22,6 @@ from langgraph.types import Command, interrupt
 from langchain_memoryworth import (
     MemoryWorthMiddleware,
     MemoryWorthStore,
-    Policy,
     Run,
 )
 from langchain_memoryworth.errors import InvalidInputError
@@ -39,6 +38,7 @@ from tests.agents_fixtures import (
 )
 from tests.conftest import StoreMaker
 from tests.fakes import assert_exact
+from tests.policies import plain
 from tests.runs_fixtures import Judge, broken_ledger, credits_of, filled, rewards
 
 
@@ -50,7 +50,7 @@ def go(request: pytest.FixtureRequest) -> Go:
 
 @pytest.fixture
 def memories(make_store: StoreMaker) -> MemoryWorthStore:
-    return filled(make_store(policy=Policy(exploration=0.0)))
+    return filled(make_store(policy=plain(exploration=0.0)))
 
 
 # -- many at once ---------------------------------------------------------------------------------------------

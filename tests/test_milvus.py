@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from langchain_milvus import Milvus
 
-from langchain_memoryworth import MemoryWorthStore, Policy, govern
+from langchain_memoryworth import MemoryWorthStore, govern
 from tests.fakes import HashedWords, assert_exact
+from tests.policies import plain
 
 StoreMaker = Callable[..., MemoryWorthStore]
 TEXTS = tuple(f"alpha {word}" for word in ("beta", "gamma", "delta", "epsilon", "zeta", "eta"))
-STRICT = Policy(v_min=1, exploration=0.0)
+STRICT = plain(v_min=1, exploration=0.0)
 EVEN = {"expr": "even == true"}
 
 

@@ -15,7 +15,6 @@ from langchain_memoryworth import (
     MemoryWorthCallbackHandler,
     MemoryWorthStore,
     Outcome,
-    Policy,
     Run,
     Shown,
 )
@@ -23,10 +22,11 @@ from langchain_memoryworth.credit import discounted, normalised, settle, to_unit
 from langchain_memoryworth.errors import InvalidInputError
 from tests.conftest import StoreMaker
 from tests.fakes import Clock, assert_exact, counters, fold_of_ledger, query
+from tests.policies import plain
 from tests.runs_fixtures import WORDS, filled, text
 
 HOUR = timedelta(hours=1)
-DISCOUNTED = Policy(credit_half_life=HOUR, w_min=0.0, exploration=0.0)
+DISCOUNTED = plain(credit_half_life=HOUR, w_min=0.0, exploration=0.0)
 
 
 @pytest.fixture
@@ -106,11 +106,11 @@ def test_a_rule_of_the_user_may_look_at_the_lag() -> None:
 @pytest.mark.parametrize("half_life", [timedelta(0), timedelta(seconds=-1)])
 def test_a_half_life_is_longer_than_nothing(half_life: timedelta) -> None:
     with pytest.raises(ValueError, match="longer than 0"):
-        Policy(credit_half_life=half_life)
+        plain(credit_half_life=half_life)
 
 
 def test_the_policy_is_kept_with_the_database(make_store: StoreMaker, file_url: str) -> None:
-    policy = Policy(credit_half_life=timedelta(minutes=90), metric="correct")
+    policy = plain(credit_half_life=timedelta(minutes=90), metric="correct")
     make_store(file_url, policy=policy).close()
 
     assert make_store(file_url).policy == policy
@@ -186,7 +186,7 @@ def test_the_last_turn_is_the_last_of_those_shown(memories: MemoryWorthStore, cl
 def test_an_episode_of_one_turn_is_as_without_a_discount(
     make_store: StoreMaker, clock: Clock
 ) -> None:
-    stores = [filled(make_store(policy=p)) for p in (DISCOUNTED, Policy(w_min=0.0, exploration=0))]
+    stores = [filled(make_store(policy=p)) for p in (DISCOUNTED, plain(w_min=0.0, exploration=0))]
     for store in stores:
         with store.episode("e"):
             store.similarity_search("apple bread", k=3)
@@ -288,7 +288,7 @@ def test_whatever_happens_counters_are_the_fold_of_the_ledger(story: list[Any]) 
 
 @pytest.fixture
 def measured(make_store: StoreMaker, url: str) -> MemoryWorthStore:
-    store = filled(make_store(url, policy=Policy(metric="correct", exploration=0.0)))
+    store = filled(make_store(url, policy=plain(metric="correct", exploration=0.0)))
     turn(store, "apple")
     return store
 
@@ -341,7 +341,7 @@ def test_metrics_are_corrected_and_withdrawn_each_by_itself(measured: MemoryWort
 
 
 def test_used_of_a_metric_that_is_only_kept_has_no_say(make_store: StoreMaker) -> None:
-    store = filled(make_store(policy=Policy(metric="correct", w_min=0.0, exploration=0.0)))
+    store = filled(make_store(policy=plain(metric="correct", w_min=0.0, exploration=0.0)))
     turn(store, "apple")
     turn(store, "bread")
     store.record_outcome("e", True, metric="correct")

@@ -24,7 +24,6 @@ from langchain_memoryworth import (
     MemoryWorthStore,
     Outcome,
     OutcomeNode,
-    Policy,
     RecallNode,
     memory_worth,
 )
@@ -45,6 +44,7 @@ from tests.nodes_fixtures import (
     succeed,
     whole,
 )
+from tests.policies import plain
 from tests.runs_fixtures import (
     WORDS,
     Foreign,
@@ -70,7 +70,7 @@ def memories(store: MemoryWorthStore) -> MemoryWorthStore:
 @pytest.fixture
 def quick(make_store: StoreMaker) -> MemoryWorthStore:
     """In memory only, for what no database has a part in."""
-    return filled(make_store(policy=Policy(exploration=0.0)))
+    return filled(make_store(policy=plain(exploration=0.0)))
 
 
 # -- what they write -----------------------------------------------------------------------------------------------

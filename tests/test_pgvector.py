@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from langchain_memoryworth import MemoryWorthStore, Policy, pgvector_index
+from langchain_memoryworth import MemoryWorthStore, pgvector_index
 from langchain_memoryworth.errors import InvalidInputError, MissingExtensionError
 from tests.fakes import Clock, HashedWords, assert_is_top, brute, execute, query, unit
 from tests.ledger_server import Server, new_schema
+from tests.policies import plain
 from tests.test_statuses import (  # noqa: F401
     test_what_a_person_suppresses_is_shown_on_probation_and_no_more,
 )
@@ -91,7 +92,7 @@ def test_k_is_k_when_nine_in_ten_around_the_query_are_held_back(
     make_store: StoreMaker, url: str
 ) -> None:
     """As a topic: where a graph without iterative scan returns next to nothing."""
-    store = make_store(url, policy=Policy(exploration=0.0))
+    store = make_store(url, policy=plain(exploration=0.0))
     rows = clustered(2_000)
     store.add_embeddings(
         [(str(i), r) for i, r in enumerate(rows)], ids=list(map(str, range(2_000)))
@@ -111,7 +112,7 @@ def test_k_is_k_when_nine_in_ten_around_the_query_are_held_back(
 
 
 def test_the_graph_is_used_and_finds_nearly_all(make_store: StoreMaker, url: str) -> None:
-    store = make_store(url, policy=Policy(exploration=0.0))
+    store = make_store(url, policy=plain(exploration=0.0))
     rows = clustered(3_000)
     store.add_embeddings(
         [(str(i), r) for i, r in enumerate(rows)], ids=list(map(str, range(3_000)))

@@ -17,6 +17,7 @@ from langchain_memoryworth import Evidence, Policy, Shown, Status, Verdict
 from langchain_memoryworth.credit import settle
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.evidence import UNIT, effective_size, worth
+from tests.policies import plain
 
 
 def evidence(positive: float, negative: float, size: float | None = None) -> Evidence:
@@ -65,7 +66,7 @@ def half(_: list[Shown]) -> list[float]:
     ],
 )
 def test_boundaries_are_those_of_the_paper(positive: int, negative: int, verdict: Verdict) -> None:
-    for policy in (Policy.paper(), Policy()):
+    for policy in (Policy.paper(), plain()):
         assert policy.verdict(evidence(positive, negative)) is verdict
         for k in (2, 3, 8, 100):
             assert policy.verdict(shared(positive, negative, k)) is verdict
@@ -85,7 +86,7 @@ def test_rounding_of_the_weights_does_not_move_a_memory_across_a_boundary() -> N
     assert mirrored.worth > 0.6
     assert Policy.paper().verdict(mirrored) is Verdict.MIXED
     for e in (first_lost, mirrored):
-        assert Policy().verdicts(np.array([e.worth]), np.array([10.0])).tolist() == ["mixed"]
+        assert plain().verdicts(np.array([e.worth]), np.array([10.0])).tolist() == ["mixed"]
 
 
 def _rest(e: Evidence) -> tuple[int, int, int]:
@@ -95,14 +96,14 @@ def _rest(e: Evidence) -> tuple[int, int, int]:
 def test_volume_is_in_retrievals_and_not_in_weight() -> None:
     e = shared(0, 10, 8)
     assert e.volume == pytest.approx(1.25)
-    assert Policy().verdict(e) is Verdict.LOW
+    assert plain().verdict(e) is Verdict.LOW
 
 
 def test_a_bystander_is_uncertain_however_often_it_stood_by() -> None:
     w = 0.01
     n = 100
     e = Evidence(0, round(n * w * UNIT), round(n * 2 * w * UNIT), round(n * w * w * UNIT), n)
-    assert Policy().verdict(e) is Verdict.UNCERTAIN
+    assert plain().verdict(e) is Verdict.UNCERTAIN
 
 
 def test_the_papers_policy() -> None:
@@ -125,7 +126,7 @@ whole = st.integers(0, 200)
 def test_scalar_verdicts_equal_the_vectorised(
     rows: list[tuple[int, int, int]], a: float, b: float, v_min: int
 ) -> None:
-    policy = Policy(theta_low=min(a, b), theta_high=max(a, b), v_min=v_min)
+    policy = plain(theta_low=min(a, b), theta_high=max(a, b), v_min=v_min)
     es = [shared(*row) for row in rows]
     columns = np.array([(e.positive, e.negative, e.size, e.squared) for e in es], np.int64).T
     positive, negative, size, squared = columns
@@ -136,7 +137,7 @@ def test_scalar_verdicts_equal_the_vectorised(
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 100), whole)
 def test_exactly_one_verdict_holds(r: float, a: float, b: float, v: float, v_min: int) -> None:
-    policy = Policy(theta_low=min(a, b), theta_high=max(a, b), v_min=v_min)
+    policy = plain(theta_low=min(a, b), theta_high=max(a, b), v_min=v_min)
     (verdict,) = policy.verdicts(np.array([r]), np.array([v])).tolist()
     conditions = {
         "uncertain": v < v_min,
@@ -168,7 +169,7 @@ def test_exactly_one_verdict_holds(r: float, a: float, b: float, v: float, v_min
 def test_status_follows_the_evidence_with_hysteresis(
     status: Status, positive: int, negative: int, after: Status
 ) -> None:
-    assert Policy().next_status(status, evidence(positive, negative)) is after
+    assert plain().next_status(status, evidence(positive, negative)) is after
 
 
 def test_without_hysteresis_it_comes_back_at_theta_low() -> None:
@@ -178,7 +179,7 @@ def test_without_hysteresis_it_comes_back_at_theta_low() -> None:
 
 
 def test_a_policy_that_hides_nothing_reports_all_the_same() -> None:
-    policy = Policy(suppress=False)
+    policy = plain(suppress=False)
     low = evidence(0, 50)
     assert policy.verdict(low) is Verdict.LOW
     assert policy.next_status(Status.ACTIVE, low) is Status.ACTIVE
@@ -189,7 +190,7 @@ def test_a_policy_that_hides_nothing_reports_all_the_same() -> None:
 def test_the_perfect_memory_can_always_come_back_and_the_rest_is_stable(
     a: float, b: float, hysteresis: float, positive: int, negative: int
 ) -> None:
-    policy = Policy(theta_low=min(a, b), theta_high=max(a, b), hysteresis=hysteresis)
+    policy = plain(theta_low=min(a, b), theta_high=max(a, b), hysteresis=hysteresis)
     assert policy.next_status(Status.SUPPRESSED, evidence(50, 0)) is Status.ACTIVE
     e = evidence(positive, negative)
     for status in (Status.ACTIVE, Status.SUPPRESSED, Status.PINNED):
@@ -204,7 +205,7 @@ def test_the_perfect_memory_can_always_come_back_and_the_rest_is_stable(
 
 @pytest.mark.parametrize("uncertain", ["worth", "prior", "pool"])
 def test_rank_terms_add_up_to_the_estimate(uncertain: Any) -> None:
-    policy = Policy(uncertain=uncertain, prior=0.3)
+    policy = plain(uncertain=uncertain, prior=0.3)
     es = [evidence(0, 0), evidence(2, 1), evidence(3, 9), evidence(9, 3), shared(5, 5, 4)]
     p, n, s, q = np.array([(e.positive, e.negative, e.size, e.squared) for e in es], np.int64).T
     value, share = policy.rank_terms(p, n, s, q)
@@ -215,7 +216,7 @@ def test_rank_terms_add_up_to_the_estimate(uncertain: Any) -> None:
 
 
 def test_an_empty_pool_falls_back_to_the_prior() -> None:
-    assert Policy(uncertain="pool", prior=0.7).fallback_worth(0, 0) == 0.7
+    assert plain(uncertain="pool", prior=0.7).fallback_worth(0, 0) == 0.7
 
 
 # -- validation -----------------------------------------------------------------------------------------------------
@@ -255,23 +256,23 @@ def test_an_empty_pool_falls_back_to_the_prior() -> None:
 )
 def test_a_policy_that_cannot_be_meant_is_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
-        Policy(**wrong)
+        plain(**wrong)
 
 
 def test_a_policy_is_frozen() -> None:
     with pytest.raises(ValidationError):
-        Policy().theta_low = 0.1  # type: ignore[misc]
+        plain().theta_low = 0.1  # type: ignore[misc]
 
 
 def test_two_rank_weights_mean_no_recency() -> None:
-    assert Policy(rank=(0.6, 0.4)).rank == (0.6, 0.4, 0.0)  # type: ignore[arg-type]
-    assert Policy().with_rank([1, 2]).rank == (1.0, 2.0, 0.0)
+    assert plain(rank=(0.6, 0.4)).rank == (0.6, 0.4, 0.0)  # type: ignore[arg-type]
+    assert plain().with_rank([1, 2]).rank == (1.0, 2.0, 0.0)
 
 
 def test_other_rank_weights_are_checked_like_the_policys_own() -> None:
     for wrong in ((-1, 1), (0, 0), (1, 0, 1)):
         with pytest.raises(ValueError):
-            Policy().with_rank(wrong)
+            plain().with_rank(wrong)
 
 
 @given(
@@ -285,7 +286,7 @@ def test_other_rank_weights_are_checked_like_the_policys_own() -> None:
 def test_a_stored_policy_is_read_back_the_same(
     a: float, b: float, v_min: float, credit: Any, time: timedelta, sources: list[str]
 ) -> None:
-    policy = Policy(
+    policy = plain(
         theta_low=min(a, b),
         theta_high=max(a, b),
         v_min=v_min,
@@ -302,7 +303,7 @@ def test_a_stored_policy_is_read_back_the_same(
 
 
 def test_a_credit_function_is_named_and_never_loaded() -> None:
-    document = Policy(credit=half).model_dump_json()
+    document = plain(credit=half).model_dump_json()
     assert f"{__name__}:half" in document
     with pytest.raises(InvalidInputError, match="half"):
         Policy.from_stored(document)

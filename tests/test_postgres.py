@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from langchain_core.documents import Document
 
-from langchain_memoryworth import MemoryWorthStore, Policy
+from langchain_memoryworth import MemoryWorthStore
 from langchain_memoryworth.database import Database, Statement
 from langchain_memoryworth.engines import lock_number
 from langchain_memoryworth.errors import (
@@ -29,6 +29,7 @@ from langchain_memoryworth.ledger import Exposure
 from langchain_memoryworth.records import EpisodeKey
 from tests.fakes import HashedWords, assert_exact, execute, fold_of_ledger, query
 from tests.ledger_server import Server, ledger_server, new_schema
+from tests.policies import plain
 from tests.tally import tally
 
 StoreMaker = Callable[..., MemoryWorthStore]
@@ -121,7 +122,7 @@ def test_every_transaction_may_run_on_another_connection(
     make_store: StoreMaker, ledger: Server, place: str
 ) -> None:
     """A proxy that pools transactions hands each one to any connection, and keeps nothing for the next."""
-    store = make_store(place, policy=Policy(v_min=1, exploration=0.0))
+    store = make_store(place, policy=plain(v_min=1, exploration=0.0))
     engine = store.governor._database.engine
     left: list[tuple[Any, ...]] = []
     from sqlalchemy import event
@@ -254,7 +255,7 @@ def test_the_documented_role_is_enough(make_store: StoreMaker, ledger: Server, p
         rights = "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES"
         connection.execute(f"GRANT {rights} IN SCHEMA {schema} TO {role}")
         connection.execute(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}")
-    store = make_store(place.replace("postgres@", f"{role}@"), policy=Policy(v_min=1))
+    store = make_store(place.replace("postgres@", f"{role}@"), policy=plain(v_min=1))
     store.add_texts(["a"], ids=["a"])
     with store.episode("run"):
         store.similarity_search("a", k=1)

@@ -12,9 +12,10 @@ from langchain_memoryworth import MemoryWorthStore, Policy, Status, regimes, sta
 from langchain_memoryworth.drift import current, fresh, pack, update
 from langchain_memoryworth.records import EpisodeKey
 from tests.fakes import assert_exact, execute, query
+from tests.policies import plain
 
 StoreMaker = Callable[..., MemoryWorthStore]
-DRIFT = Policy(decline=0.99, confidence=0.95, exploration=0.0)
+DRIFT = plain(decline=0.99, confidence=0.95, exploration=0.0)
 
 
 def run(store: MemoryWorthStore, name: str, ids: list[str], outcome: float) -> None:
@@ -83,7 +84,7 @@ def test_without_the_rule_nothing_is_kept(make_store: StoreMaker) -> None:
 
 
 def test_the_rule_may_begin_later(make_store: StoreMaker, file_url: str) -> None:
-    store = filled(make_store, file_url, 2, Policy(suppress=False))
+    store = filled(make_store, file_url, 2, plain(suppress=False))
     for i in range(80):
         run(store, f"r{i}", ["m0", "m1"], i < 50)
     store.close()
@@ -110,7 +111,7 @@ def test_corrections_give_what_a_full_replay_gives(
 ) -> None:
     """Random outcomes, corrections near and far, withdrawals, late exposures and restores."""
     rng = np.random.default_rng(seed)
-    store = filled(make_store, url, 4, Policy(decline=0.99, suppress=seed % 2 == 0))
+    store = filled(make_store, url, 4, plain(decline=0.99, suppress=seed % 2 == 0))
     done: list[str] = []
     for i in range(220):
         ids = [f"m{j}" for j in rng.choice(4, 2, replace=False)]

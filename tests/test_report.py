@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from langchain_memoryworth import MemoryWorthStore, Policy
+from langchain_memoryworth import MemoryWorthStore
 from langchain_memoryworth.errors import MissingExtraError
 from langchain_memoryworth.plots import picture
 from langchain_memoryworth.report import gather, write_report
@@ -27,6 +27,7 @@ from langchain_memoryworth.sections import (
 )
 from tests.conftest import StoreMaker
 from tests.fakes import Clock
+from tests.policies import plain
 
 EVIL = (
     "red <script>alert(1)</script> <img src=http://evil.example/x onerror=go()> $\\frac{$ \x1b[2J"
@@ -52,7 +53,7 @@ class Tags(HTMLParser):
 
 @pytest.fixture
 def lived(make_store: StoreMaker, clock: Clock) -> MemoryWorthStore:
-    store = make_store(policy=Policy(v_min=2, exploration=0.0))
+    store = make_store(policy=plain(v_min=2, exploration=0.0))
     metadata = [
         {"lang": EVIL, "topic": "colours"},
         {"lang": "en", "topic": "colours"},
@@ -111,7 +112,7 @@ def test_groups_count_each_run_once(lived: MemoryWorthStore):
 
 
 def test_drift_is_red_where_the_later_half_is_credibly_worse(make_store: StoreMaker):
-    store = make_store(policy=Policy(v_min=4, suppress=False))
+    store = make_store(policy=plain(v_min=4, suppress=False))
     store.add_texts(["red", "green"], ids=["a", "b"])
     for n in range(40):
         with store.episode(f"e{n}") as episode:
@@ -147,7 +148,7 @@ def test_no_stored_text_acts_in_it(lived: MemoryWorthStore, tmp_path: Path):
 
 
 def test_an_alarm_says_since_when_a_memory_has_declined(make_store: StoreMaker, clock: Clock):
-    store = make_store(policy=Policy(suppress=False))
+    store = make_store(policy=plain(suppress=False))
     store.add_texts(["red", "green"], ids=["a", "b"])
     for n in range(160):  # both go well; from the 40th run of each on, one fails
         clock.forward(days=1)

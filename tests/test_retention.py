@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 
-from langchain_memoryworth import MemoryWorthStore, Policy, Status, regimes, standing
+from langchain_memoryworth import MemoryWorthStore, Status, regimes, standing
 from langchain_memoryworth.errors import (
     ImportFileError,
     InvalidInputError,
@@ -31,6 +31,7 @@ from tests.fakes import (
     rates,
     strata,
 )
+from tests.policies import plain
 from tests.test_concurrency import peer
 
 StoreMaker = Callable[..., MemoryWorthStore]
@@ -85,7 +86,7 @@ def whole(store: MemoryWorthStore) -> None:
 def test_no_counter_changes_and_the_window_can_still_be_corrected(
     make_store: StoreMaker, url: str, clock: Clock
 ) -> None:
-    store = filled(make_store(url, policy=Policy(v_min=3, exploration=0.0)))
+    store = filled(make_store(url, policy=plain(v_min=3, exploration=0.0)))
     names = history(store, clock, 90)
     before = sums(store)
     worths = {i: store.worth(i) for i in IDS}
@@ -150,7 +151,7 @@ def clock_time(clock: Clock) -> datetime:
 def test_runs_that_may_still_get_an_outcome_are_kept(
     make_store: StoreMaker, url: str, clock: Clock
 ) -> None:
-    store = filled(make_store(url, policy=Policy(pending_age=timedelta(days=50))))
+    store = filled(make_store(url, policy=plain(pending_age=timedelta(days=50))))
     for name in ("settled", "pending", "corrected", "shown again"):
         run(store, name, "ab")
         if name != "pending":
@@ -194,7 +195,7 @@ def test_quarantine_still_knows_who_has_spoken(
     make_store: StoreMaker, url: str, clock: Clock
 ) -> None:
     rule = Quarantine(key="origin", trusted=("us",), sources=2)
-    store = make_store(url, policy=Policy(v_min=2, quarantine=rule, exploration=0.0))
+    store = make_store(url, policy=plain(v_min=2, quarantine=rule, exploration=0.0))
     store.add_texts(["text"], [{"origin": "them"}], ids=["q"])
     for n in range(4):
         run(store, f"run {n}", "q")
@@ -268,7 +269,7 @@ def test_a_process_that_was_away_for_too_long_loads_all_anew(
     make_store: StoreMaker, shared_url: str, clock: Clock
 ) -> None:
     """What it has not seen is not kept: neither a verdict, nor a new text, nor a policy, nor that a memory was erased."""
-    here = filled(make_store(shared_url, policy=Policy(v_min=2, exploration=0.0)))
+    here = filled(make_store(shared_url, policy=plain(v_min=2, exploration=0.0)))
     search = "sorted(d.id for d in store.similarity_search('text', k=9))"
     with peer(shared_url) as there, peer(shared_url) as idle:
         assert there(search) == idle(search) == list(IDS)
@@ -279,7 +280,7 @@ def test_a_process_that_was_away_for_too_long_loads_all_anew(
         here.erase("b")
         run(here, "newest", "c")
         assert there(search) == ["c", "d", "e", "f", "g"]  # this one has followed
-        with make_store(shared_url, policy=Policy(theta_low=0.1, v_min=2)):
+        with make_store(shared_url, policy=plain(theta_low=0.1, v_min=2)):
             pass
         clock.forward(days=100)
         for n in range(3):
@@ -300,7 +301,7 @@ def test_a_process_that_was_away_for_too_long_loads_all_anew(
 def test_one_that_has_followed_does_not_load_anew(
     make_store: StoreMaker, shared_url: str, clock: Clock
 ) -> None:
-    policy = Policy(suppress=False)
+    policy = plain(suppress=False)
     here, there = filled(make_store(shared_url, policy=policy)), make_store(shared_url)
     history(here, clock, 60)
     assert len(there.similarity_search("text", k=9)) == 6
@@ -393,7 +394,7 @@ def test_a_file_whose_balances_are_wrong_is_refused(
 def test_the_change_detector_begins_where_the_runs_that_are_gone_left_it(
     make_store: StoreMaker, url: str, clock: Clock
 ) -> None:
-    store = filled(make_store(url, policy=Policy(decline=0.95, exploration=0.0)))
+    store = filled(make_store(url, policy=plain(decline=0.95, exploration=0.0)))
     history(store, clock, 60)
     seqs = [seq for (seq,) in query(store, "SELECT seq FROM evidence ORDER BY seq")]
 

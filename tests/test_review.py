@@ -10,8 +10,9 @@ from langchain_memoryworth.proposals import SUGGESTION, Proposal, Why
 from langchain_memoryworth.records import Memory, Status
 from tests.conftest import StoreMaker
 from tests.fakes import assert_exact, execute
+from tests.policies import plain
 
-FAST = Policy(v_min=4, hysteresis=0.0, exploration=0.0)
+FAST = plain(v_min=4, hysteresis=0.0, exploration=0.0)
 NUMBERS = iter(range(10**9))
 
 
@@ -73,7 +74,7 @@ def test_low_and_not_yet_decided(make_store: StoreMaker, url: str):
 
 
 def test_stale_was_high_and_is_declining(make_store: StoreMaker, url: str):
-    store = filled(make_store, url, Policy(v_min=4, suppress=False))
+    store = filled(make_store, url, plain(v_min=4, suppress=False))
     run(store, "red", "+" * 10 + "-" * 10)
     run(store, "green", "+-" * 10)
     run(store, "blue", "-" * 5 + "+" * 15)
@@ -122,7 +123,7 @@ def test_near_duplicates_with_their_summed_evidence(make_store: StoreMaker, url:
 
 
 def test_an_older_text_that_a_newer_near_duplicate_contradicts(make_store: StoreMaker):
-    store = make_store(policy=Policy(v_min=4, suppress=False))
+    store = make_store(policy=plain(v_min=4, suppress=False))
     store.add_texts(["the port is open now", "blue"], ids=["old", "c"])
     run(store, "the port is open now", "-" * 12)
     store.add_texts(["the port open is now"], ids=["new"])
@@ -145,7 +146,7 @@ def test_over_served_in_most_runs_whatever_they_are_about(make_store: StoreMaker
 
 
 def test_the_most_valuable_come_first(make_store: StoreMaker):
-    store = make_store(policy=Policy(v_min=4, suppress=False))
+    store = make_store(policy=plain(v_min=4, suppress=False))
     store.add_texts(["red", "green", "blue"], ids=["a", "b", "c"])
     run(store, "green", "+" * 30)
     run(store, "red", "-" * 4)
@@ -186,7 +187,7 @@ def test_a_decision_is_done_and_on_record(
 
 
 def test_a_rejected_proposal_comes_back_only_with_new_evidence(make_store: StoreMaker, url: str):
-    store = filled(make_store, url, Policy(v_min=4, suppress=False))
+    store = filled(make_store, url, plain(v_min=4, suppress=False))
     run(store, "red", "----")
     run(store, "green", "+" * 6)
     run(store, "white", "+" * 6)

@@ -19,7 +19,7 @@ from langchain_core.documents import Document
 from sqlalchemy import event
 
 import langchain_memoryworth
-from langchain_memoryworth import MemoryWorthStore, Policy, Status, database
+from langchain_memoryworth import MemoryWorthStore, Status, database
 from langchain_memoryworth.errors import (
     CorruptStorageError,
     DimensionMismatchError,
@@ -40,6 +40,7 @@ from langchain_memoryworth.errors import (
 from langchain_memoryworth.records import EpisodeKey, Outcome
 from langchain_memoryworth.schema import MIGRATIONS
 from tests.fakes import HashedWords, assert_exact, dump, execute, live, query
+from tests.policies import plain
 from tests.tally import tally
 
 StoreMaker = Callable[..., MemoryWorthStore]
@@ -413,7 +414,7 @@ def read_only(path: Path) -> str:
 
 def test_a_read_only_file_is_read_and_not_written(make_store: StoreMaker, tmp_path: Path) -> None:
     path = tmp_path / "memories.db"
-    with make_store(f"sqlite:///{path}", policy=Policy(theta_low=0.3)) as store:
+    with make_store(f"sqlite:///{path}", policy=plain(theta_low=0.3)) as store:
         fill(store)
         before = dump(store)
     store = make_store(read_only(path))
@@ -434,7 +435,7 @@ def test_a_read_only_file_is_read_and_not_written(make_store: StoreMaker, tmp_pa
         with pytest.raises(StorageReadOnlyError, match="can be written"):
             write()
     with pytest.raises(StorageReadOnlyError):
-        make_store(read_only(path), policy=Policy(theta_low=0.1))
+        make_store(read_only(path), policy=plain(theta_low=0.1))
     assert dump(store) == before
 
 
@@ -522,7 +523,7 @@ def test_a_fresh_store_on_a_full_disk_stays_usable(make_store: StoreMaker, file_
 def test_the_file_is_all_there_is(make_store: StoreMaker, tmp_path: Path) -> None:
     """A copy of a closed store is the whole store: no index file, nothing beside it."""
     path = tmp_path / "memories.db"
-    with make_store(f"sqlite:///{path}", policy=Policy(v_min=1, exploration=0.0)) as store:
+    with make_store(f"sqlite:///{path}", policy=plain(v_min=1, exploration=0.0)) as store:
         fill(store)
         store.governor.expose_documents(EpisodeKey("bad"), [Document("", id="b")])
         store.record_outcome("bad", False)

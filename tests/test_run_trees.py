@@ -51,9 +51,9 @@ from langchain_memoryworth import (
     SHOWN_EVENT,
     MemoryWorthCallbackHandler,
     MemoryWorthStore,
-    Policy,
 )
 from tests.conftest import StoreMaker
+from tests.policies import plain
 from tests.runs_fixtures import WORDS, Foreign, Life, credits_of, filled, rewards, says, shown, text
 
 Call = Callable[[Any, Any, Any], Any]
@@ -480,7 +480,7 @@ def test_what_is_given_while_another_drops_it(life: Life) -> None:
 
 
 def test_an_ensemble_with_two_ids_of_one_text(make_store: StoreMaker, call: Call) -> None:
-    store = make_store(policy=Policy(w_min=0.0))
+    store = make_store(policy=plain(w_min=0.0))
     store.add_texts(["apple", "apple", "bread"], ids=["a1", "a2", "b"])
     ensemble = EnsembleRetriever(
         retrievers=[Foreign(ids=("a1",)) | _as("apple"), store.as_retriever(k=3)],

@@ -24,7 +24,6 @@ from langchain_memoryworth import (
     MemoryWorthCallbackHandler,
     MemoryWorthStore,
     Outcome,
-    Policy,
     Pulled,
     Run,
     apull,
@@ -38,6 +37,7 @@ from langchain_memoryworth.sources import CHUNK, as_reward
 from tests.conftest import StoreMaker
 from tests.fakes import Clock, assert_exact, counters
 from tests.feedback_services import START, LangfuseService, LangSmith, serving
+from tests.policies import plain
 from tests.runs_fixtures import credits_of, filled
 
 local = [pytest.mark.enable_socket, pytest.mark.allow_hosts(["127.0.0.1"])]
@@ -273,7 +273,7 @@ def test_a_function_that_gives_no_outcome_is_told(memories: MemoryWorthStore, se
 
 @both
 def test_each_key_may_be_a_metric(make_store: StoreMaker, service: Any) -> None:
-    store = filled(make_store(policy=Policy(metric="right")))
+    store = filled(make_store(policy=plain(metric="right")))
     run_id = retrieved(store, "apple")
     service.say(run_id, True, "right")
     service.say(run_id, 0.25, "polite")
@@ -616,7 +616,7 @@ def test_metrics_like_those_of_ragas_by_one_callable(make_store: StoreMaker) -> 
         asked.append(given)
         return {"faithfulness": 0.75, "answer_relevancy": np.float64(0.5), "recall": float("nan")}
 
-    store = filled(make_store(policy=Policy(metric="faithfulness")))
+    store = filled(make_store(policy=plain(metric="faithfulness")))
     handler = MemoryWorthCallbackHandler(store, evaluator(measure), source="evaluator")
     chain = store.as_retriever(k=1) | (lambda ds: ds[0].page_content)
 

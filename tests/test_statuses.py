@@ -26,10 +26,11 @@ from langchain_memoryworth.records import Arm, Status
 from langchain_memoryworth.statuses import AUTOMATIC, EXPLORED, SERVED, TABLE, as_markdown
 from tests.conftest import StoreMaker
 from tests.fakes import Clock, HashedWords, assert_exact, execute, query
+from tests.policies import plain
 
 ROOT = Path(__file__).parents[1]
 PERSONS = ["restore", "suppress", "pin", "unpin", "deprecate", "erase"]
-FAST = Policy(v_min=2, hysteresis=0.0, exploration=0.0)
+FAST = plain(v_min=2, hysteresis=0.0, exploration=0.0)
 WARY = Quarantine(trusted=("crm",), outcomes=2, sources=2)
 
 
@@ -213,7 +214,7 @@ def test_an_undo_can_be_undone(make_store: StoreMaker):
 
 
 def test_what_cannot_be_undone(make_store: StoreMaker):
-    store = make_store(policy=Policy(v_min=3))
+    store = make_store(policy=plain(v_min=3))
     store.add_texts(["red"], ids=["a"])
     store.deprecate("a")
     deprecate = store.history("a")[-1]
@@ -289,7 +290,7 @@ def take(store: MemoryWorthStore, step: str, name: str) -> None:
 def test_what_a_person_suppresses_is_shown_on_probation_and_no_more(
     make_store: StoreMaker, url: str, suppress: bool
 ):
-    store = make_store(url, policy=Policy(exploration=1.0, suppress=suppress))
+    store = make_store(url, policy=plain(exploration=1.0, suppress=suppress))
     store.add_texts(["red", "red green"], ids=["a", "b"])
     store.suppress("a", actor="eva", reason="looks wrong")
     assert served(store) == ["b"]
@@ -333,7 +334,7 @@ def test_evidence_does_not_lift_it_and_the_review_asks_a_person(make_store: Stor
 def test_a_deprecated_memory_is_kept_and_never_served(
     make_store: StoreMaker, url: str, index: Kind
 ):
-    store = make_store(url, policy=Policy(exploration=1.0), index=index)
+    store = make_store(url, policy=plain(exploration=1.0), index=index)
     store.add_texts(["red", "red green"], ids=["a", "b"])
     assert served(store) == ["a", "b"]
     store.deprecate("a", reason="since March")
@@ -355,7 +356,7 @@ def test_another_store_on_the_file_hides_it_at_its_next_call(make_store: StoreMa
 
 
 def test_filters_and_memories_elsewhere_hide_it_too(make_store: StoreMaker):
-    store = make_store(policy=Policy(exploration=1.0))
+    store = make_store(policy=plain(exploration=1.0))
     store.add_texts(["red", "green"], ids=["a", "b"])
     store.deprecate("a")
     documents = [Document("red", id="a"), Document("green", id="b")]
@@ -373,7 +374,7 @@ def test_filters_and_memories_elsewhere_hide_it_too(make_store: StoreMaker):
 
 
 def quarantined(make_store: StoreMaker, url: str, **changes: float) -> MemoryWorthStore:
-    store = make_store(url, policy=Policy(quarantine=WARY, **{"exploration": 1.0, **changes}))
+    store = make_store(url, policy=plain(quarantine=WARY, **{"exploration": 1.0, **changes}))
     store.add_texts(["red", "red green"], [{"source": "web"}, {"source": "crm"}], ids=["a", "b"])
     return store
 
@@ -470,7 +471,7 @@ def test_a_policy_without_quarantine_releases_all(make_store: StoreMaker, file_u
 def test_a_policy_with_a_rule_for_it_comes_back_from_the_database(
     make_store: StoreMaker, file_url: str
 ):
-    policy = Policy(quarantine=WARY, ttl={("acme",): timedelta(days=2), (): timedelta(days=9)})
+    policy = plain(quarantine=WARY, ttl={("acme",): timedelta(days=2), (): timedelta(days=9)})
     make_store(file_url, policy=policy)
     assert make_store(file_url).policy == policy
 
@@ -534,7 +535,7 @@ def test_a_namespace_has_a_life_of_its_own_by_whole_segments(
     make_store: StoreMaker, clock: Clock, url: str
 ):
     lives = {("acme",): timedelta(days=30), ("acme", "chat"): timedelta(days=1)}
-    store = make_store(url, policy=Policy(ttl=lives))
+    store = make_store(url, policy=plain(ttl=lives))
     spaces = [(), ("acme",), ("acme", "chat", "ada"), ("acme-corp",)]
     for space in spaces:
         store.add_texts(["red"], ids=["a"], namespace=space)
@@ -552,7 +553,7 @@ def test_a_namespace_has_a_life_of_its_own_by_whole_segments(
 
 
 def test_the_earlier_of_both_ends_counts(make_store: StoreMaker, clock: Clock):
-    store = make_store(policy=Policy(ttl={(): timedelta(days=2)}))
+    store = make_store(policy=plain(ttl={(): timedelta(days=2)}))
     store.add_texts(["red", "green"], ids=["a", "b"], ttl=timedelta(days=5))
     store.add_texts(["blue"], ids=["c"], ttl=timedelta(days=1))
     clock.forward(days=1)
@@ -567,7 +568,7 @@ def test_a_time_to_live_that_is_none(store: MemoryWorthStore, ttl: object):
     with pytest.raises(InvalidInputError, match="longer than 0"):
         store.add_texts(["red"], ttl=ttl)  # type: ignore[arg-type]
     with pytest.raises((ValidationError, InvalidInputError)):
-        Policy(ttl={(): timedelta(0)})
+        plain(ttl={(): timedelta(0)})
 
 
 async def test_the_async_twins(make_store: StoreMaker):

@@ -20,7 +20,6 @@ from langchain_memoryworth import (
     Evidence,
     MemoryWorthStore,
     Outcome,
-    Policy,
     Shown,
     Status,
     Verdict,
@@ -49,10 +48,11 @@ from tests.fakes import (
     query,
     unit,
 )
+from tests.policies import plain
 
 StoreMaker = Callable[..., MemoryWorthStore]
 ROOT = Path(__file__).resolve().parents[1]
-EAGER = Policy(v_min=3, exploration=0.0)
+EAGER = plain(v_min=3, exploration=0.0)
 """Judges after three retrievals, so that a test needs only a few episodes."""
 
 
@@ -421,7 +421,7 @@ def test_mmr_keeps_filters_and_suppression(make_store: StoreMaker, url: str) -> 
 def test_k_active_are_returned_however_many_suppressed_are_nearer(
     make_store: StoreMaker, url: str, index: str
 ) -> None:
-    store = make_store(url, policy=Policy(v_min=1, exploration=0.0), index=index)
+    store = make_store(url, policy=plain(v_min=1, exploration=0.0), index=index)
     near = [(f"near {i}", [1.0, 0.001 * i, 0.0]) for i in range(200)]
     far = [(f"far {i}", [-1.0, 0.001 * i, 0.1]) for i in range(5)]
     store.add_embeddings(near, ids=[f"n{i}" for i in range(200)])
@@ -458,7 +458,7 @@ def test_an_empty_store_finds_nothing(store: MemoryWorthStore) -> None:
 def test_the_ranking_is_that_of_brute_force(
     make_store: StoreMaker, url: str, clock: Clock, uncertain: Any, index: str
 ) -> None:
-    policy = Policy(
+    policy = plain(
         v_min=4,
         uncertain=uncertain,
         prior=0.35,
@@ -501,7 +501,7 @@ def test_the_ranking_is_that_of_brute_force(
 def test_recency_stays_exact_over_hundreds_of_half_lives(
     make_store: StoreMaker, clock: Clock
 ) -> None:
-    policy = Policy(recency_half_life=timedelta(hours=1), exploration=0.0)
+    policy = plain(recency_half_life=timedelta(hours=1), exploration=0.0)
     store = make_store(policy=policy)
     for i in range(8):
         store.add_embeddings([(f"t{i}", basis(i))], ids=[str(i)])
@@ -513,7 +513,7 @@ def test_recency_stays_exact_over_hundreds_of_half_lives(
 
 
 def test_per_call_rank_overrules_the_policys(make_store: StoreMaker, url: str) -> None:
-    store = make_store(url, policy=Policy(v_min=1, uncertain="worth", exploration=0.0))
+    store = make_store(url, policy=plain(v_min=1, uncertain="worth", exploration=0.0))
     store.add_embeddings([("near", [1, 0]), ("far", [0, 1])], ids=["near", "far"])
     settle(store, [True], "far")
     settle(store, [True, False], "near")
@@ -648,7 +648,7 @@ def test_unlisted_sources_come_last_newest_first(pair: MemoryWorthStore) -> None
 
 
 def test_the_order_of_the_sources_is_the_policys(make_store: StoreMaker, url: str) -> None:
-    store = make_store(url, policy=Policy(sources=("judge", "user")))
+    store = make_store(url, policy=plain(sources=("judge", "user")))
     store.add_texts(["t"], ids=["m"])
     show(store, "run", "m")
     store.record_outcome("run", True, source="user")
@@ -742,7 +742,7 @@ def test_credit_by_similarity_and_by_a_function(make_store: StoreMaker, url: str
         seen.extend(shown)
         return [2.0 - m.rank for m in shown]
 
-    store = make_store(url, policy=Policy(credit=by_rank, w_min=0))
+    store = make_store(url, policy=plain(credit=by_rank, w_min=0))
     store.add_texts(["apple", "apple pie"], ids=["a", "b"])
     show(store, "run", "a", "b")
     store.record_outcome("run", True)
@@ -754,7 +754,7 @@ def test_credit_by_similarity_and_by_a_function(make_store: StoreMaker, url: str
 def test_a_credit_function_that_fails_leaves_everything_as_it_was(
     make_store: StoreMaker, url: str
 ) -> None:
-    store = make_store(url, policy=Policy(credit=lambda shown: [float("nan")] * len(shown)))
+    store = make_store(url, policy=plain(credit=lambda shown: [float("nan")] * len(shown)))
     store.add_texts(["t"], ids=["m"])
     show(store, "run", "m")
     before = dump(store)
@@ -850,7 +850,7 @@ with MemoryWorthStore({file_url!r}, HashedWords()) as store:
 def test_runs_without_an_outcome_are_pending_and_expire(
     make_store: StoreMaker, url: str, clock: Clock
 ) -> None:
-    store = make_store(url, policy=Policy(pending_age=timedelta(days=10)))
+    store = make_store(url, policy=plain(pending_age=timedelta(days=10)))
     store.add_texts(["t"], ids=["m"])
     for i in range(5):
         show(store, f"run{i}", "m")
@@ -873,7 +873,7 @@ def test_runs_without_an_outcome_are_pending_and_expire(
 
 
 def test_suppression_comes_at_v_min_and_not_before(make_store: StoreMaker, url: str) -> None:
-    store = make_store(url, policy=Policy(exploration=0.0))
+    store = make_store(url, policy=plain(exploration=0.0))
     store.add_texts(["bad"], ids=["m"])
     settle(store, [False] * 9, "m")
     assert store.memory("m").status is Status.ACTIVE
@@ -903,7 +903,7 @@ def test_a_correction_reinstates(make_store: StoreMaker, url: str) -> None:
 
 
 def test_hysteresis_holds_back_until_the_upper_line(make_store: StoreMaker, url: str) -> None:
-    store = make_store(url, policy=Policy(hysteresis=0.05, exploration=0.0))
+    store = make_store(url, policy=plain(hysteresis=0.05, exploration=0.0))
     store.add_texts(["m"], ids=["m"])
     for i in range(100):
         show(store, f"run{i}", "m")
@@ -1033,7 +1033,7 @@ def test_several_memories_are_decided_at_once(make_store: StoreMaker, url: str) 
 
 
 def test_explain_search_says_what_was_held_back_and_why(make_store: StoreMaker, url: str) -> None:
-    store = make_store(url, policy=Policy(v_min=3, exploration=1.0))
+    store = make_store(url, policy=plain(v_min=3, exploration=1.0))
     texts = ["red apple", "red apple pie", "red plum", "green pear"]
     store.add_texts(texts, ids=["a", "b", "c", "d"])
     suppress(store, "a")
@@ -1057,7 +1057,7 @@ def test_explain_search_says_what_was_held_back_and_why(make_store: StoreMaker, 
 
 
 def explorer(make_store: StoreMaker, url: str, **policy: Any) -> MemoryWorthStore:
-    store = make_store(url, policy=Policy(v_min=3, **policy))
+    store = make_store(url, policy=plain(v_min=3, **policy))
     store.add_embeddings(
         [("bad", [1.0, 0.0]), ("worse", [1.0, 0.1]), ("ok", [1.0, 1.0]), ("far", [-1.0, 1.0])],
         ids=["bad", "worse", "ok", "far"],
@@ -1164,7 +1164,7 @@ def test_no_exploration_where_the_policy_wants_none(make_store: StoreMaker, url:
 
 
 def test_the_policy_is_stored_and_taken_up(make_store: StoreMaker, file_url: str) -> None:
-    policy = Policy(theta_low=0.2, credit="similarity", sources=("judge",), seed=5)
+    policy = plain(theta_low=0.2, credit="similarity", sources=("judge",), seed=5)
     with make_store(file_url, policy=policy):
         pass
     store = make_store(file_url)
@@ -1178,20 +1178,20 @@ def test_the_policy_is_stored_and_taken_up(make_store: StoreMaker, file_url: str
 def test_another_policy_is_recorded_and_every_status_worked_out_again(
     make_store: StoreMaker, file_url: str
 ) -> None:
-    first = make_store(file_url, policy=Policy(v_min=10, exploration=0.0))
+    first = make_store(file_url, policy=plain(v_min=10, exploration=0.0))
     first.add_texts(["a", "b", "c"], ids=["a", "b", "c"])
     settle(first, [False] * 4, "a")
     settle(first, [False] * 2 + [True] * 2, "b")
     first.pin("c")
     assert first.suppressed() == []
     assert ids_of(first.similarity_search("a", k=1)) == ["a"]
-    second = make_store(file_url, policy=Policy(v_min=3, theta_low=0.55, exploration=0.0))
+    second = make_store(file_url, policy=plain(v_min=3, theta_low=0.55, exploration=0.0))
     assert {m.id for m in second.suppressed()} == {"a", "b"}
     # the first one, open all the while, follows at its next call
     assert {m.id for m in first.suppressed()} == {"a", "b"}
     assert first.policy == second.policy
     assert ids_of(first.similarity_search("a", k=3)) == ["c"]
-    third = make_store(file_url, policy=Policy(suppress=False))
+    third = make_store(file_url, policy=plain(suppress=False))
     assert first.suppressed() == second.suppressed() == third.suppressed() == []
     assert len(first.similarity_search("a", k=3)) == 3
     kinds = query(first, "SELECT kind, COUNT(*) FROM actions GROUP BY kind ORDER BY kind")
@@ -1201,14 +1201,14 @@ def test_another_policy_is_recorded_and_every_status_worked_out_again(
 def test_outcomes_are_judged_by_the_policy_in_force_and_not_by_that_of_yesterday(
     make_store: StoreMaker, file_url: str
 ) -> None:
-    old = make_store(file_url, policy=Policy(v_min=2, exploration=0.0))
+    old = make_store(file_url, policy=plain(v_min=2, exploration=0.0))
     old.add_texts(["a", "b"], ids=["a", "b"])
     for i in range(3):
         old.governor.expose_documents(
             EpisodeKey(f"run{i}"), [Document("", id="a"), Document("", id="b")]
         )
     new = make_store(
-        file_url, policy=Policy(v_min=50, exploration=0.0, sources=("judge",), w_min=0.2)
+        file_url, policy=plain(v_min=50, exploration=0.0, sources=("judge",), w_min=0.2)
     )
     # recording is the first thing that the old one does since
     old.record_outcome("run0", False, source="user")
@@ -1219,7 +1219,7 @@ def test_outcomes_are_judged_by_the_policy_in_force_and_not_by_that_of_yesterday
     assert new.run("run1").exposures[1].weight == pytest.approx(0.2)
     assert new.run("run2").reward == 1.0
     old.pin("a")
-    make_store(file_url, policy=Policy(v_min=1, theta_low=0.5, exploration=0.0))
+    make_store(file_url, policy=plain(v_min=1, theta_low=0.5, exploration=0.0))
     old.unpin("a")
     assert new.memory("a").status is Status.SUPPRESSED
 
@@ -1228,11 +1228,11 @@ def test_a_credit_function_must_be_given_again(make_store: StoreMaker, file_url:
     def rule(shown: Any) -> list[float]:
         return [1.0 for _ in shown]
 
-    with make_store(file_url, policy=Policy(credit=rule)):
+    with make_store(file_url, policy=plain(credit=rule)):
         pass
     with pytest.raises(InvalidInputError, match="rule"):
         make_store(file_url)
-    with make_store(file_url, policy=Policy(credit=rule)) as store:
+    with make_store(file_url, policy=plain(credit=rule)) as store:
         assert store.policy.credit is rule
 
 

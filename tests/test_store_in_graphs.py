@@ -24,12 +24,13 @@ from langgraph.store.memory import InMemoryStore
 from langgraph.store.sqlite import AsyncSqliteStore
 from langgraph.types import Command, Send, interrupt
 
-from langchain_memoryworth import GovernedStore, MemoryWorthCallbackHandler, Policy
+from langchain_memoryworth import GovernedStore, MemoryWorthCallbackHandler
 from tests.conftest import StoreMaker
 from tests.fakes import DIMENSION, HashedWords, assert_exact
+from tests.policies import plain
 from tests.runs_fixtures import says, shown
 
-STRICT = Policy(v_min=1, theta_low=0.4, exploration=0.0)
+STRICT = plain(v_min=1, theta_low=0.4, exploration=0.0)
 NOTES = ("notes",)
 WORDS = ("apple", "bread", "cedar")
 

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from langchain_memoryworth import MemoryWorthStore, Policy
+from langchain_memoryworth import MemoryWorthStore
 from langchain_memoryworth.cli import main
 from langchain_memoryworth.commands import app
 from tests.fakes import Clock, HashedWords
+from tests.policies import plain
 
 COMMAND = str(Path(sys.executable).with_name("langchain-memoryworth"))
 
@@ -25,7 +26,7 @@ COMMAND = str(Path(sys.executable).with_name("langchain-memoryworth"))
 def folder(tmp_path: Path) -> Path:
     """A folder with a store, a file that is none, and a folder."""
     url = f"sqlite:///{tmp_path / 'memories.db'}"
-    policy = Policy(v_min=2, exploration=0.0)
+    policy = plain(v_min=2, exploration=0.0)
     with MemoryWorthStore(url, HashedWords(), policy=policy, clock=Clock()) as store:
         store.add_texts(["red [bold]text[/bold]", "green"], ids=["bad", "pinned"])
         for n in range(3):

@@ -18,7 +18,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from langchain_memoryworth import MemoryWorthStore, Policy
+from langchain_memoryworth import MemoryWorthStore
 from langchain_memoryworth.errors import (
     EmbeddingMismatchError,
     ImportFileError,
@@ -45,8 +45,9 @@ from langchain_memoryworth.parcel import (
 from langchain_memoryworth.records import EpisodeKey
 from tests.conftest import StoreMaker
 from tests.fakes import Clock, HashedWords, assert_exact, counters, dump, fold_of_ledger, query
+from tests.policies import plain
 
-FAST = Policy(v_min=2, hysteresis=0.0, exploration=0.0)
+FAST = plain(v_min=2, hysteresis=0.0, exploration=0.0)
 MOVED = ("memories", "evidence", "episodes", "aliases", "exposures", "outcomes")
 
 

@@ -10,7 +10,7 @@ import pytest
 from langchain_core.vectorstores import InMemoryVectorStore
 from langgraph.store.memory import InMemoryStore
 
-from langchain_memoryworth import GovernedStore, MemoryWorthStore, Policy, govern
+from langchain_memoryworth import GovernedStore, MemoryWorthStore, govern
 from langchain_memoryworth.draws import holds_out, uniform
 from langchain_memoryworth.errors import (
     InvalidInputError,
@@ -19,6 +19,7 @@ from langchain_memoryworth.errors import (
 )
 from langchain_memoryworth.records import Arm
 from tests.fakes import HashedWords, assert_exact
+from tests.policies import plain
 
 StoreMaker = Callable[..., MemoryWorthStore]
 TEXTS = [f"tea note {i}" for i in range(6)]
@@ -26,7 +27,7 @@ IDS = [f"m{i}" for i in range(6)]
 
 
 def filled(make_store: StoreMaker, **policy: object) -> MemoryWorthStore:
-    store = make_store(policy=Policy(exploration=0.0, **policy))
+    store = make_store(policy=plain(exploration=0.0, **policy))
     store.add_texts(TEXTS, ids=IDS)
     return store
 
@@ -216,7 +217,7 @@ async def test_async_twins(make_store: StoreMaker) -> None:
 
 def test_a_governed_vector_store_holds_out_and_refills(make_store: StoreMaker) -> None:
     notes = InMemoryVectorStore.from_texts(TEXTS, HashedWords(), ids=IDS)
-    store = make_store(policy=Policy(hold_out=0.5, exploration=0.0))
+    store = make_store(policy=plain(hold_out=0.5, exploration=0.0))
     retriever = govern(notes, store, k=3)
     order = [d.id for d in notes.similarity_search("tea", k=6)]
     for i in range(30):
@@ -239,7 +240,7 @@ def test_a_governed_langgraph_store_holds_out_and_pages_are_full(
     make_store: StoreMaker, everywhere: bool
 ) -> None:
     inner = InMemoryStore(index={"dims": 32, "embed": HashedWords()})
-    keeper = make_store(policy=Policy(hold_out=0.5 if everywhere else 0.0, exploration=0.0))
+    keeper = make_store(policy=plain(hold_out=0.5 if everywhere else 0.0, exploration=0.0))
     store = GovernedStore(inner, keeper)
     for i in range(30):
         store.put(("notes",), f"n{i}", {"text": f"tea note {i}"})

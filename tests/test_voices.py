@@ -7,14 +7,15 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from langchain_memoryworth import MemoryWorthStore, Policy, standing
+from langchain_memoryworth import MemoryWorthStore, standing
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.proposals import Why
 from langchain_memoryworth.records import Status
 from tests.conftest import StoreMaker
 from tests.fakes import Clock, HashedWords, assert_exact, query
+from tests.policies import plain
 
-FAST = Policy(v_min=2, hysteresis=0.0, exploration=0.0)
+FAST = plain(v_min=2, hysteresis=0.0, exploration=0.0)
 # Not `surprise`: what was expected of a run is what was known when it was settled.
 COUNTERS = (
     "SELECT seq, status, epoch, positive, negative, size, squared, retrievals, base_positive, "
@@ -45,7 +46,7 @@ def filled(store: MemoryWorthStore) -> MemoryWorthStore:
 @given(said=st.lists(SAID, max_size=8), metric=st.sampled_from(["", "speed"]))
 def test_who_decides_is_who_the_settlement_went_by(said: list, metric: str):
     with MemoryWorthStore(
-        "sqlite://", HashedWords(), clock=Clock(), policy=Policy(metric=metric)
+        "sqlite://", HashedWords(), clock=Clock(), policy=plain(metric=metric)
     ) as store:
         filled(store)
         episode(store, "r")
@@ -90,7 +91,7 @@ def test_revoking_is_as_if_it_had_never_spoken(
     make_store: StoreMaker, url: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(standing, "CHUNK", 3)  # so that there are several transactions
-    policy = Policy(suppress=False)  # or what it said would have changed what was retrieved
+    policy = plain(suppress=False)  # or what it said would have changed what was retrieved
     store, without = make_store(url, policy=policy), make_store(policy=policy)
     for each in (store, without):
         filled(each)

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 
-from langchain_memoryworth import MemoryWorthStore, Policy
+from langchain_memoryworth import MemoryWorthStore
 from langchain_memoryworth.records import EpisodeKey
 from tests.fakes import Clock, query
+from tests.policies import plain
 from tests.tally import tally
 from tests.test_concurrency import ledger_is_whole, peer
 
@@ -32,7 +33,7 @@ def test_four_workers_see_everything_at_their_next_call(
     make_store: StoreMaker, shared_url: str
 ) -> None:
     """New, changed, held back, restored, retired, deprecated, erased: what one did, all others know in their next search."""
-    here = make_store(shared_url, policy=Policy(v_min=2, exploration=0.0))
+    here = make_store(shared_url, policy=plain(v_min=2, exploration=0.0))
     here.add_texts(["apple", "pear"], ids=["a", "p"])
     with ExitStack() as stack:
         workers = [stack.enter_context(peer(shared_url)) for _ in range(4)]
@@ -62,7 +63,7 @@ def test_four_workers_see_everything_at_their_next_call(
         assert {id_ for id_, _ in served()} == {"a", "p", "u0"}
         workers[0]("store.pin('p')")
         assert [w("store.memory('p').status.value") for w in workers] == ["pinned"] * 4
-        with make_store(shared_url, policy=Policy(theta_low=0.1)):
+        with make_store(shared_url, policy=plain(theta_low=0.1)):
             pass
         # A policy is taken up with the changes, so by the next search, too.
         assert [w("[store.health().ok, store.policy.theta_low][1]") for w in workers] == [0.1] * 4
@@ -158,7 +159,7 @@ def test_a_fork_of_a_store_in_memory_is_a_copy() -> None:
 def test_a_clock_that_goes_backwards(make_store: StoreMaker, url: str) -> None:
     """The order of the ledger decides, not the time: two hosts never have the same."""
     ahead = Clock()
-    store = make_store(url, clock=ahead, policy=Policy(v_min=1, exploration=0.0))
+    store = make_store(url, clock=ahead, policy=plain(v_min=1, exploration=0.0))
     store.add_texts(["a", "b"], ids=["a", "b"])
     with store.episode("run"):
         store.similarity_search("a", k=1)

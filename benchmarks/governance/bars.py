@@ -59,7 +59,7 @@ ROWS: dict[str, tuple[Pool, dict[str, Estimate]]] = {
         {
             "worth": _worth,
             "effects": _online,
-            "effects, never forgetting": lambda log, _: online_effects(log, half_life=1e9),
+            "effects, half-life 500": lambda log, _: online_effects(log, half_life=500.0),
             "effects, half-life 150": lambda log, _: online_effects(log, half_life=150.0),
             "recursive filter": _filter,
             "recursive filter, no process noise": _still_filter,

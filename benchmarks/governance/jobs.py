@@ -37,23 +37,26 @@ from benchmarks.governance import (
 )
 from benchmarks.governance.centred import centred
 from benchmarks.governance.learnt import Learnt
-from benchmarks.governance.ours import Settings
-from benchmarks.governance.ours import ours as ours_with
+from benchmarks.governance.ours import ours
 from benchmarks.governance.play import SCENARIOS, closed, world_of
 from benchmarks.governance.rules import COMPARATORS, Rule
 from langchain_memoryworth import attribution as rules_of_use
 from langchain_memoryworth import (
+    base_rates,
     bonus,
     clusters,
     contexts,
+    drift,
     effects,
     hitchhikers,
     lift,
     overlap,
+    policy,
     ridge,
 )
 from langchain_memoryworth import credit as shares
 from langchain_memoryworth import strata as stratified
+from langchain_memoryworth.policy import Policy
 
 EPISODES, SEEDS = 6_000, 20
 FEW = 5
@@ -61,18 +64,18 @@ FEW = 5
 
 RULES: dict[str, type[Rule]] = {
     **COMPARATORS,
-    "**ours**": ours_with(Settings()),
+    "**ours**": ours(Policy()),
     "worth as bonus, weight .3": centred(0.3),
     "worth as bonus, weight 1": centred(1.0),
-    "ours, half-life 150": ours_with(Settings(half_life=150.0)),
-    "ours, never forgetting": ours_with(Settings(half_life=None)),
-    "ours, suppression only": ours_with(Settings(weight=0.0)),
+    "ours, half-life 500": ours(Policy(), half_life=500.0),
+    "ours, half-life 150": ours(Policy(), half_life=150.0),
+    "ours, suppression only": ours(Policy(effect_weight=0.0)),
     "ours, contexts learnt": Learnt,
-    "ours, without contexts": ours_with(Settings(by_context=False)),
+    "ours, without contexts": ours(Policy(), by_context=False),
 }
 
 _SOURCES: dict[str, tuple[ModuleType, ...]] = {
-    "world": (world, facts, play, bonus, effects, contexts),
+    "world": (world, facts, play, base_rates, bonus, contexts, drift, effects, policy),
     "bars": (
         bars,
         pools,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.governance.ours import Ours
+from benchmarks.governance.recent import Recent
 from benchmarks.governance.world import Counts, Floats, Step
 from langchain_memoryworth.contexts import Contexts, fit
 
@@ -18,7 +19,7 @@ class Learnt(Ours):
     def start(self) -> None:
         super().start()
         seeds = self.shape[0]
-        self.successes, self.episodes = np.zeros((seeds, MOST)), np.zeros((seeds, MOST))
+        self.rates = Recent(seeds, MOST)
         self.window: list[list[list[int]]] = []
         self.found: list[Contexts | None] = [None] * seeds
 

@@ -1,103 +1,115 @@
-"""Our rule as the worlds play it: the formulas of `effects` and `bonus`, for all seeds at once."""
+"""Ours as the worlds play it: a `Policy` decides, the base rates and effects are those of the ledger, for all seeds at once."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from benchmarks.governance.recent import Recent
 from benchmarks.governance.rules import Rule
-from benchmarks.governance.world import Counts, Floats, Step
+from benchmarks.governance.world import Counts, Flags, Floats, Step
+from langchain_memoryworth import drift
 from langchain_memoryworth.bonus import effect_coordinates, effect_query
-from langchain_memoryworth.effects import HALF_LIFE, STRENGTH, harmful
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the default policy decides by; the values are chosen over all worlds and logs together.
-
-    Attributes:
-        weight: Similarity per unit of effect.
-        reach: The most similarity that evidence may buy or cost.
-        optimism: Deviations in favour of the unknown.
-        strength: Retrievals that the prior of an effect is worth.
-        confidence: P(effect < -margin) from which a memory is suppressed.
-        margin: How much harm it takes.
-        half_life: Outcomes of a memory after which its evidence counts half; None means that it never fades.
-        base_half_life: Outcomes of a context after which its base rate forgets half; None means never.
-        by_context: Whether the base rate is that of the context.
-        parent: Episodes that the rate of all contexts counts for in that of one.
-        probation: Share of episodes in which a suppressed memory is shown.
-    """
-
-    weight: float = 5.0
-    reach: float = 0.3
-    optimism: float = 0.0
-    strength: float = STRENGTH
-    confidence: float = 0.95
-    margin: float = 0.02
-    half_life: float | None = HALF_LIFE
-    base_half_life: float | None = None
-    by_context: bool = True
-    parent: float = 10.0
-    probation: float = 0.02
+from langchain_memoryworth.effects import effect
+from langchain_memoryworth.evidence import UNIT, Evidence
+from langchain_memoryworth.policy import Policy
+from langchain_memoryworth.records import Status
 
 
 class Ours(Rule):
-    """Effects per memory as the ranking bonus, suppression by the chance of harm, probation."""
+    """Similarity and effect rank, `Policy.next_status` hides, exploration shows again.
 
-    settings = Settings()
+    Attributes:
+        policy: What decides.
+        by_context: Whether base rates are those of the contexts.
+        half_life: Outcomes of a memory after which its effect's evidence counts half; None as in the ledger, which never forgets.
+    """
+
+    policy: ClassVar[Policy] = Policy()
+    by_context: ClassVar[bool] = True
+    half_life: ClassVar[float | None] = None
 
     def start(self) -> None:
-        s = self.settings
-        seeds, contexts = self.shape[0], self.world.scenario.topics if s.by_context else 1
-        self.probation = s.probation
-        self.surprise = np.zeros(self.shape)
-        self.successes, self.episodes = np.zeros((seeds, contexts)), np.zeros((seeds, contexts))
-        self.all_successes, self.all_episodes = np.full(seeds, 0.5), np.ones(seeds)
+        self.probation = self.policy.exploration
+        seeds, contexts = self.shape[0], self.world.scenario.topics if self.by_context else 1
+        self.surprise, self.weight = np.zeros(self.shape), np.zeros(self.shape)
+        self.rates, self.all_rates = Recent(seeds, contexts), Recent(seeds, 1)
+        self.detectors = drift.fresh(self.hidden.size).reshape(
+            *self.shape, *drift.fresh(1).shape[1:]
+        )
 
     def score(self, step: Step) -> Floats:
-        s = self.settings
-        rows = effect_coordinates(
-            self.surprise,
-            self.count,
-            strength=s.strength,
-            bound=s.reach / s.weight if s.weight else 1.0,
+        p = self.policy
+        bound = p.effect_reach / p.effect_weight if p.effect_weight else 1.0
+        rows = effect_coordinates(self.surprise, self.weight, bound=bound)
+        return np.asarray(
+            step.similarity + rows @ effect_query(p.effect_weight, optimism=p.optimism)
         )
-        return np.asarray(step.similarity + rows @ effect_query(s.weight, optimism=s.optimism))
-
-    def base(self, context: Counts) -> Floats:
-        """The success rate of the context, shrunk to that of all, shape (S,)."""
-        parent = self.settings.parent
-        rows = self.rows[:, 0]
-        successes = self.successes[rows, context] + parent * self.all_successes / self.all_episodes
-        return np.asarray(successes / (self.episodes[rows, context] + parent))
 
     def learn(self, step: Step, shown: Counts, size: Floats, reward: Floats) -> None:
-        s, rows = self.settings, self.rows
-        context = step.context if s.by_context else np.zeros_like(step.context)
-        count, surprise = self.count[rows, shown], self.surprise[rows, shown]
-        own = size * surprise / (count + s.strength)
-        expectation = self.base(context)[:, None] + own.sum(axis=1, keepdims=True) - own
-        fade = 1.0 if s.half_life is None else 0.5 ** (size / s.half_life)
-        surprise = fade * surprise + size * (reward[:, None] - expectation.clip(0, 1))
-        count = fade * count + size
-        self.surprise[rows, shown], self.count[rows, shown] = surprise, count
-        self.hidden[rows, shown] = harmful(
-            surprise,
-            count,
-            confidence=s.confidence,
-            margin=s.margin,
-            strength=s.strength,
+        super().learn(step, shown, size, reward)
+        rows = self.rows
+        context = step.context if self.by_context else np.zeros_like(step.context)
+        base = self.rates.of(context, parent=self.all_rates.of(np.zeros_like(context), parent=0.5))
+        own = size * effect(self.surprise[rows, shown], self.weight[rows, shown])
+        expected = (base[:, None] + own.sum(axis=1, keepdims=True) - own).clip(0, 1)
+        fade = 1.0 if self.half_life is None else 0.5 ** (size / self.half_life)
+        met = size * (reward[:, None] - expected)
+        self.surprise[rows, shown] = fade * self.surprise[rows, shown] + met
+        self.weight[rows, shown] = fade * self.weight[rows, shown] + size
+        self.rates.learn(context, reward)
+        self.all_rates.learn(np.zeros_like(context), reward)
+        declined = self._declined(step.time, shown, size, reward, expected)
+        self.hidden[rows, shown] = self._judged(shown, declined)
+
+    def _declined(
+        self, time: int, shown: Counts, size: Floats, reward: Floats, expected: Floats
+    ) -> Flags:
+        if self.policy.decline is None:
+            return np.zeros(shown.shape, dtype=bool)
+        states = drift.update(
+            self.detectors[self.rows, shown].reshape(shown.size, *self.detectors.shape[2:]),
+            np.repeat(reward, shown.shape[1]),
+            at=time + 1,
+            size=size.ravel(),
+            expected=expected.ravel(),
         )
-        fade_base = 1.0 if s.base_half_life is None else 0.5 ** (1 / s.base_half_life)
-        at = (rows[:, 0], context)
-        self.successes[at] = fade_base * self.successes[at] + reward
-        self.episodes[at] = fade_base * self.episodes[at] + 1
-        self.all_successes = fade_base * self.all_successes + reward
-        self.all_episodes = fade_base * self.all_episodes + 1
+        self.detectors[self.rows, shown] = states.reshape(*shown.shape, *states.shape[1:])
+        p, hidden = self.policy, self.hidden[self.rows, shown].ravel()
+        flags = np.zeros(shown.size, dtype=bool)
+        for held in (False, True):
+            some = np.nonzero(hidden == held)[0]
+            sure = p.decline - held * p.hysteresis
+            flags[some] = drift.declined(
+                states[some], theta=p.theta_low, margin=p.margin_low, confidence=sure
+            )
+        return flags.reshape(shown.shape)
+
+    def _judged(self, shown: Counts, declined: Flags) -> Flags:
+        columns = (self.hits, self.count, self.surprise, self.weight, self.hidden)
+        found = zip(
+            *(c[self.rows, shown].ravel().tolist() for c in columns),
+            declined.ravel().tolist(),
+            strict=True,
+        )
+        status = {False: Status.ACTIVE, True: Status.SUPPRESSED}
+        judged = [
+            self.policy.next_status(status[held], evidence(*counters), declined=bad)
+            is Status.SUPPRESSED
+            for *counters, held, bad in found
+        ]
+        return np.array(judged).reshape(shown.shape)
 
 
-def ours(settings: Settings) -> type[Ours]:
-    """Our rule with other settings."""
-    return type("Ours", (Ours,), {"settings": settings})
+def evidence(hits: float, count: float, surprise: float, weight: float) -> Evidence:
+    """The counters of a memory that was alone, which have the same ratio and size as those of one that shared."""
+    good, all_, size = (round(UNIT * v) for v in (hits, count, weight))
+    return Evidence(good, all_ - good, size, size, size // UNIT, round(UNIT * surprise))
+
+
+def ours(policy: Policy, *, by_context: bool = True, half_life: float | None = None) -> type[Ours]:
+    """Our rule under another policy."""
+    return type(
+        "Ours", (Ours,), {"policy": policy, "by_context": by_context, "half_life": half_life}
+    )

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_memoryworth.effects import HALF_LIFE, STRENGTH, effect, expected, surprise
+from benchmarks.governance.recent import Recent
+from langchain_memoryworth.effects import STRENGTH, effect, expected, surprise
 from langchain_memoryworth.evidence import UNIT
 from langchain_memoryworth.experiments.simulator import NOISE, POOL, K, draw_outcomes, draw_sets
 from langchain_memoryworth.ridge import Ridge, ridge
@@ -69,21 +70,24 @@ def topic_pool(
     return Log(shown, success, context, utility)
 
 
-def online_effects(log: Log, *, strength: float = STRENGTH, half_life: float = HALF_LIFE) -> Floats:
-    """The effects after one pass, outcome by outcome, shape (n,). The base is the context's success rate so far."""
+def online_effects(
+    log: Log, *, strength: float = STRENGTH, half_life: float | None = None
+) -> Floats:
+    """The effects after one pass, outcome by outcome, shape (n,), as the ledger has them: with the base rate of the latest."""
     memories, contexts = len(log.utility), int(log.context.max()) + 1
     surprises, counts = [0.0] * memories, [0.0] * memories
-    successes, episodes = [0.5] * contexts, [1] * contexts
-    fade = 0.5 ** (1 / half_life)
-    rows = zip(log.shown.tolist(), log.success.tolist(), log.context.tolist(), strict=True)
-    for shown, success, context in rows:
+    rates, all_rates, everywhere = Recent(1, contexts), Recent(1, 1), np.zeros(1, dtype=np.int64)
+    fade = 1.0 if half_life is None else 0.5 ** (1 / half_life)
+    for shown, success, context in zip(
+        log.shown.tolist(), log.success.astype(float), log.context[:, None], strict=True
+    ):
         current = [effect(surprises[m] / UNIT, counts[m], strength=strength) for m in shown]
-        met = expected(successes[context] / episodes[context], current)
-        for m, expectation in zip(shown, met, strict=True):
+        base = rates.of(context, parent=all_rates.of(everywhere, parent=0.5))
+        for m, expectation in zip(shown, expected(float(base[0]), current), strict=True):
             surprises[m] = fade * surprises[m] + surprise(float(success), expectation)
             counts[m] = fade * counts[m] + 1
-        successes[context] += success
-        episodes[context] += 1
+        rates.learn(context, success)
+        all_rates.learn(everywhere, success)
     return effect(np.array(surprises) / UNIT, counts, strength=strength)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from langchain_memoryworth import MemoryWorthStore, Policy
+from langchain_memoryworth import MemoryWorthStore
 from langchain_memoryworth.demo.episodes import (
     DemoResult,
     RememberedEmbeddings,
@@ -18,6 +18,7 @@ from langchain_memoryworth.demo.episodes import (
 from langchain_memoryworth.demo.recipes import load_tasks
 from langchain_memoryworth.demo.show import as_document, plot_result, print_result
 from langchain_memoryworth.embeddings import DEFAULT_MODEL, SentenceTransformerEmbeddings
+from tests.policies import plain
 
 TASKS = load_tasks()[::7]  # of every library some
 EPISODES = 20 * len(TASKS)
@@ -27,7 +28,7 @@ EPISODES = 20 * len(TASKS)
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DemoResult, object]]:
     url = f"sqlite:///{tmp_path_factory.mktemp('demo') / 'memories.db'}"
     embedding = RememberedEmbeddings(SentenceTransformerEmbeddings())
-    policy = Policy(v_min=3, exploration=0)  # no draws: episode ids are random
+    policy = plain(v_min=3, exploration=0)  # no draws: episode ids are random
     with MemoryWorthStore(url, embedding, embedding_name=DEFAULT_MODEL, policy=policy) as store:
         result = run_demo(store, episodes=EPISODES, block=EPISODES // 4, tasks=TASKS)
         yield result, store.health()
