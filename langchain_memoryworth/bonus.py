@@ -65,36 +65,45 @@ def worth_query(weight: float, *, base_rate: float, optimism: float) -> Floats:
 
 
 def effect_coordinates(
-    surprises: ArrayLike, sizes: ArrayLike, *, strength: float = STRENGTH, bound: float = 1.0
+    surprises: ArrayLike,
+    sizes: ArrayLike,
+    *,
+    strength: float = STRENGTH,
+    least: float = -1.0,
+    most: float = 1.0,
 ) -> Floats:
     """The coordinates of memories whose bonus is their effect, which is centred by itself.
 
     How large effects are depends on how many memories share an outcome: with k of them each has about 1/k of what a memory
-    has that alone is used. The bound lets the weight be large enough for the first without letting the second buy any
-    irrelevance: whatever the evidence, it moves a memory by at most weight * bound.
+    has that alone is used. The bounds let the weight be large enough for the first without letting the second buy any
+    irrelevance: whatever the evidence, it moves a memory by weight * least to weight * most.
 
     Args:
         surprises: As `effects.effect`, in retrievals, shape (n,).
         sizes: Evidence sizes in retrievals, at least 0, shape (n,).
         strength: Retrievals that the prior is worth, above 0.
-        bound: Effects are clipped to [-bound, bound], above 0.
+        least: Effects are clipped to [least, most], at most 0.
+        most: At least 0.
 
     Returns:
         float64 of shape (n, 2), for `effect_query`.
 
     Raises:
-        InvalidInputError: As `effects.effect`, or if `bound` is not above 0.
+        InvalidInputError: As `effects.effect`, or if the bounds do not lie about 0.
 
     Examples:
         >>> rows = effect_coordinates([0.0, 8.0], [0.0, 16.0])
         >>> (rows @ effect_query(1.0, optimism=0.5)).round(3).tolist()
-        [0.062, 0.294]
+        [0.031, 0.128]
     """
     mean = effect(np.asarray(surprises, dtype=np.float64), sizes, strength=strength)
     spread = 1 / np.sqrt(np.asarray(sizes, dtype=np.float64) + strength)
-    if not bound > 0:
-        raise InvalidInputError(f"bound must be above 0, got {bound}", value=bound)
-    return np.stack([np.clip(mean, -bound, bound), spread], axis=-1)
+    if not least <= 0 <= most:
+        raise InvalidInputError(
+            f"least must be at most 0 and most at least 0, got {least} and {most}",
+            value=(least, most),
+        )
+    return np.stack([np.clip(mean, least, most), spread], axis=-1)
 
 
 def effect_query(weight: float, *, optimism: float, noise: float = NOISE) -> Floats:

@@ -117,7 +117,7 @@ def effect(surprises: ArrayLike, sizes: ArrayLike, *, strength: float = STRENGTH
 
     Examples:
         >>> effect(8.0, 16.0), effect([0.0, -8.0], [0.0, 64.0]).tolist()
-        (0.25, [0.0, -0.1])
+        (0.1, [0.0, -0.0625])
     """
     found = np.asarray(_finite("surprises", surprises) / _precision(sizes, strength))
     return found if found.ndim else float(found)
@@ -158,8 +158,8 @@ def deviation(sizes: ArrayLike, *, strength: float = STRENGTH, noise: float = NO
         InvalidInputError: If a number is not finite, a size negative, or `strength` or `noise` not above 0.
 
     Examples:
-        >>> deviation([0.0, 84.0]).tolist()
-        [0.125, 0.05]
+        >>> deviation([0.0, 36.0]).tolist()
+        [0.0625, 0.05]
     """
     return np.asarray(np.sqrt(_positive("noise", noise) / _precision(sizes, strength)))
 
@@ -216,7 +216,7 @@ def harmful(
         InvalidInputError: As `effect` and `deviation`, or if `confidence` is not in (.5, 1) or `margin` negative.
 
     Examples:
-        >>> harmful([-4.0, -1.0], [20.0, 20.0], confidence=0.9).tolist()
+        >>> harmful([-8.0, -1.0], [20.0, 20.0], confidence=0.9).tolist()
         [True, False]
     """
     if not 0.5 < confidence < 1:

@@ -72,8 +72,9 @@ class Policy(BaseModel):
 
     Examples:
         >>> policy = Policy(theta_low=0.3)
-        >>> policy.verdict(Evidence(positive=2 * UNIT, negative=18 * UNIT, size=20 * UNIT, squared=20 * UNIT))
-        <Verdict.LOW: 'low'>
+        >>> lost = Evidence(2 * UNIT, 18 * UNIT, 20 * UNIT, 20 * UNIT, 20, surprise=-9 * UNIT)
+        >>> lost.worth, lost.expectation, policy.verdict(lost)
+        (0.1, 0.55, <Verdict.LOW: 'low'>)
         >>> policy.verdict(Evidence())
         <Verdict.UNCERTAIN: 'uncertain'>
         >>> Policy.paper().v_min
@@ -128,7 +129,10 @@ class Policy(BaseModel):
     effect_weight: float = Field(default=8.0, ge=0, le=10)
     """Similarity that an effect of 1 would be worth in the ranking, on top of `rank`."""
     effect_reach: float = Field(default=0.3, gt=0, le=2)
-    """The most similarity that an effect may buy or cost, so that no evidence lifts an irrelevant memory over a relevant one."""
+    """The most similarity that an effect may cost a memory."""
+    effect_lift: float = Field(default=0.1, ge=0, le=2)
+    """The most similarity that an effect may buy. Less than it may cost: a memory that fails had better give its place to any
+    other, but one that always helps is no answer to a question it is not about."""
     optimism: float = Field(default=0.0, ge=0, le=10)
     """Standard deviations of its effect that a memory is credited with in the ranking, so that new ones get their chance."""
     uncertain: Literal["worth", "prior", "pool"] = "prior"
@@ -293,7 +297,7 @@ class Policy(BaseModel):
 
         Examples:
             >>> Policy().verdicts(np.array([0.2, 0.4, 0.9]), np.array([50.0, 50.0, 3.0])).tolist()
-            ['low', 'mixed', 'uncertain']
+            ['low', 'uncertain', 'uncertain']
         """
         if self.confidence is not None:
             return credible.verdicts(
@@ -455,14 +459,22 @@ class Policy(BaseModel):
             Auer, Cesa-Bianchi, Fischer (2002), Machine Learning 47: optimism in the face of uncertainty.
 
         Examples:
-            >>> policy = Policy(effect_weight=1.0, effect_reach=0.2, optimism=1.0)
+            >>> policy = Policy(effect_weight=1.0, optimism=1.0)
             >>> policy.bonus(np.array([0, -8 * UNIT]), np.array([0, 16 * UNIT])).round(3).tolist()
-            [0.125, -0.112]
+            [0.062, -0.044]
         """
-        bound = self.effect_reach / self.effect_weight if self.effect_weight else 1.0
-        coordinates = effect_coordinates(surprise / UNIT, size / UNIT, bound=bound)
+        coordinates = effect_coordinates(
+            surprise / UNIT,
+            size / UNIT,
+            least=-self._effect(self.effect_reach),
+            most=self._effect(self.effect_lift),
+        )
         weights = effect_query(1.0, optimism=self.optimism)
         return np.asarray(coordinates @ weights, dtype=np.float64)
+
+    def _effect(self, similarity: float) -> float:
+        """The effect that is worth so much similarity; what has no weight cannot be bought."""
+        return similarity / self.effect_weight if self.effect_weight else 1.0
 
     def fallback_worth(self, positive: float, total: float) -> float:
         """The worth that stands in for UNCERTAIN memories.

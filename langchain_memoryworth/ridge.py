@@ -84,7 +84,7 @@ def ridge(
         >>> reward = np.where(np.arange(400) % 4 == 2, 0.2, 0.8)
         >>> fit = ridge(episode, memory, np.ones(800), reward, np.zeros(400, dtype=int), memories=3)
         >>> fit.effect.round(1).tolist()
-        [0.3, -0.2, -0.2]
+        [0.3, -0.1, -0.1]
     """
     if memories > LIMIT:
         raise InvalidInputError(

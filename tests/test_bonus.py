@@ -50,11 +50,14 @@ def test_bad_strengths_are_refused():
         worth_coordinates([0.5], [1.0], strength=0.0)
     with pytest.raises(InvalidInputError, match="strength"):
         effect_coordinates([0.5], [1.0], strength=-1.0)
-    with pytest.raises(InvalidInputError, match="bound"):
-        effect_coordinates([0.5], [1.0], bound=0.0)
+    with pytest.raises(InvalidInputError, match="least"):
+        effect_coordinates([0.5], [1.0], least=0.1)
+    with pytest.raises(InvalidInputError, match="most"):
+        effect_coordinates([0.5], [1.0], most=-0.1)
 
 
-@given(shares, sizes, st.floats(0.01, 1), st.floats(0, 10))
-def test_evidence_moves_a_memory_by_at_most_weight_times_bound(share, size, bound, weight):
-    row = effect_coordinates([(2 * share - 1) * size], [size], bound=bound)
-    assert abs((row @ effect_query(weight, optimism=0.0))[0]) <= weight * bound * (1 + 1e-12)
+@given(shares, sizes, st.floats(0, 1), st.floats(0, 1), st.floats(0, 10))
+def test_evidence_moves_a_memory_within_weight_times_the_bounds(share, size, cost, gain, weight):
+    row = effect_coordinates([(2 * share - 1) * size], [size], least=-cost, most=gain)
+    [bonus] = row @ effect_query(weight, optimism=0.0)
+    assert -weight * cost * (1 + 1e-12) <= bonus <= weight * gain * (1 + 1e-12)

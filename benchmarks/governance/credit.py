@@ -9,18 +9,19 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.governance.facts import Facts, build_facts
-from benchmarks.governance.ours import Settings, ours
+from benchmarks.governance.ours import ours
 from benchmarks.governance.play import SCENARIOS, play
 from benchmarks.governance.rules import Blend, Oracle, Paper, Rule, Truth
 from benchmarks.governance.world import Counts, Floats, Step
 from langchain_memoryworth import credit
 from langchain_memoryworth.evidence import UNIT
+from langchain_memoryworth.policy import Policy
 
 RULES: dict[str, type[Rule]] = {
     "plain similarity": Rule,
     "paper: suppression": Paper,
     "paper: blend": Blend,
-    "**ours**": ours(Settings()),
+    "**ours**": ours(Policy()),
     "oracle": Oracle,
 }
 

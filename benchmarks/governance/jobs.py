@@ -37,7 +37,7 @@ from benchmarks.governance import (
 )
 from benchmarks.governance.centred import centred
 from benchmarks.governance.learnt import Learnt
-from benchmarks.governance.ours import ours
+from benchmarks.governance.ours import ours as ours_under
 from benchmarks.governance.play import SCENARIOS, closed, world_of
 from benchmarks.governance.rules import COMPARATORS, Rule
 from langchain_memoryworth import attribution as rules_of_use
@@ -64,14 +64,14 @@ FEW = 5
 
 RULES: dict[str, type[Rule]] = {
     **COMPARATORS,
-    "**ours**": ours(Policy()),
+    "**ours**": ours_under(Policy()),
     "worth as bonus, weight .3": centred(0.3),
     "worth as bonus, weight 1": centred(1.0),
-    "ours, half-life 500": ours(Policy(), half_life=500.0),
-    "ours, half-life 150": ours(Policy(), half_life=150.0),
-    "ours, suppression only": ours(Policy(effect_weight=0.0)),
+    "ours, half-life 500": ours_under(Policy(), half_life=500.0),
+    "ours, half-life 150": ours_under(Policy(), half_life=150.0),
+    "ours, suppression only": ours_under(Policy(effect_weight=0.0)),
     "ours, contexts learnt": Learnt,
-    "ours, without contexts": ours(Policy(), by_context=False),
+    "ours, without contexts": ours_under(Policy(), by_context=False),
 }
 
 _SOURCES: dict[str, tuple[ModuleType, ...]] = {

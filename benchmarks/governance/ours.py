@@ -10,7 +10,6 @@ from benchmarks.governance.recent import Recent
 from benchmarks.governance.rules import Rule
 from benchmarks.governance.world import Counts, Flags, Floats, Step
 from langchain_memoryworth import drift
-from langchain_memoryworth.bonus import effect_coordinates, effect_query
 from langchain_memoryworth.effects import effect
 from langchain_memoryworth.evidence import UNIT, Evidence
 from langchain_memoryworth.policy import Policy
@@ -40,12 +39,9 @@ class Ours(Rule):
         )
 
     def score(self, step: Step) -> Floats:
-        p = self.policy
-        bound = p.effect_reach / p.effect_weight if p.effect_weight else 1.0
-        rows = effect_coordinates(self.surprise, self.weight, bound=bound)
-        return np.asarray(
-            step.similarity + rows @ effect_query(p.effect_weight, optimism=p.optimism)
-        )
+        surprise, size = (np.rint(UNIT * v) for v in (self.surprise, self.weight))
+        bonus = self.policy.bonus(surprise.ravel(), size.ravel()).reshape(self.shape)
+        return np.asarray(step.similarity + self.policy.effect_weight * bonus)
 
     def learn(self, step: Step, shown: Counts, size: Floats, reward: Floats) -> None:
         super().learn(step, shown, size, reward)

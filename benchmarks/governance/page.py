@@ -119,7 +119,8 @@ def _settings() -> str:
     p = Policy()
     values: dict[str, tuple[object, str]] = {
         "`effect_weight`": (p.effect_weight, "similarity per unit of effect"),
-        "`effect_reach`": (p.effect_reach, "the most similarity that evidence may buy or cost"),
+        "`effect_reach`": (p.effect_reach, "the most similarity that an effect may cost"),
+        "`effect_lift`": (p.effect_lift, "the most that it may buy"),
         "`optimism`": (p.optimism, "deviations in favour of the unknown"),
         "`effects.STRENGTH`": (STRENGTH, "retrievals that the prior of an effect is worth"),
         "`harm`, `harm_margin`": (
