@@ -14,6 +14,7 @@ from langchain_core.runnables import RunnableLambda
 
 from langchain_memoryworth import MemoryWorthCallbackHandler, MemoryWorthStore, SuppressionFilter
 from tests.conftest import StoreMaker
+from tests.policies import plain
 from tests.runs_fixtures import Foreign, filled, rewards, shown, text
 
 Call = Callable[[Any, Any, Any], Any]
@@ -27,8 +28,9 @@ def call(request: pytest.FixtureRequest) -> Call:
 
 
 @pytest.fixture
-def memories(store: MemoryWorthStore) -> MemoryWorthStore:
+def memories(make_store: StoreMaker, url: str) -> MemoryWorthStore:
     """The words; `bread` and `delta` have failed so often that they are suppressed."""
+    store = make_store(url, policy=plain())
     filled(store)
     fail(store, "bread", "delta")
     assert {m.id for m in store.suppressed()} == {"bread", "delta"}
