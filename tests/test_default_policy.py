@@ -79,16 +79,13 @@ def test_a_good_memory_that_goes_bad_is_found(make_store: StoreMaker) -> None:
     for n in range(100):
         run(store, f"good{n}", ["m0"], rng.random() < 0.85)
     assert suppressed(store) == set()
-    found = None
     for n in range(60):
         for i in range(3):
             run(store, f"beside{n}-{i}", [f"m{1 + (3 * n + i) % 29}"], rng.random() < 0.8)
         run(store, f"bad{n}", ["m0"], rng.random() < 0.2)
         if suppressed(store):
-            found = n
             break
     assert suppressed(store) == {"m0"}
-    assert found is not None and found < 60
     assert store.evidence("m0").worth > 0.5
 
 
