@@ -139,7 +139,7 @@ def test_restored_and_pinned_memories_pass(memories: MemoryWorthStore) -> None:
 
 
 def test_a_namespace_of_the_run(make_store: StoreMaker, call: Call) -> None:
-    store = make_store()
+    store = make_store(policy=plain())
     for user in ("ann", "bob"):
         store.add_texts(["bread"], ids=["bread"], namespace=("users", user))
     fail(store, "bread", namespace=("users", "ann"))
