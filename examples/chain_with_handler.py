@@ -14,7 +14,8 @@ from langchain_memoryworth import (
     keyword_match,
 )
 
-store = MemoryWorthStore("sqlite://", policy=Policy(theta_low=0.4, v_min=3, exploration=0))
+# The paper's rule acts on few outcomes, and in a store of so few memories; the default is more careful.
+store = MemoryWorthStore("sqlite://", policy=Policy.paper(v_min=3))
 store.add_texts(
     [
         "Prague is a city in Czechoslovakia.",

@@ -22,7 +22,8 @@ with TemporaryDirectory() as folder:
         ids=["script", "pipeline", "lunch"],
     )
     # postgresql+psycopg://... when there are many workers
-    store = MemoryWorthStore("sqlite://", embedding, policy=Policy(v_min=3))
+    # The paper's rule acts on few outcomes, and in a store of so few memories; the default is more careful.
+    store = MemoryWorthStore("sqlite://", embedding, policy=Policy.paper(v_min=3))
     retriever = govern(notes, store, k=1)
     handler = MemoryWorthCallbackHandler(store, outcome=lambda run: "pipeline" in run.outputs)
     chain = retriever | (lambda documents: documents[0].page_content)

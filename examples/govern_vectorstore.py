@@ -15,7 +15,8 @@ notes.add_texts(
     ids=["script", "pipeline", "lunch"],
 )
 
-store = MemoryWorthStore("sqlite://", embedding, policy=Policy(v_min=3))
+# The paper's rule acts on few outcomes, and in a store of so few memories; the default is more careful.
+store = MemoryWorthStore("sqlite://", embedding, policy=Policy.paper(v_min=3))
 retriever = govern(notes, store, k=1)
 handler = MemoryWorthCallbackHandler(store, outcome=lambda run: "pipeline" in run.outputs)
 chain = retriever | (lambda documents: documents[0].page_content)

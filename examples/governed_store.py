@@ -19,7 +19,8 @@ embedding = DeterministicFakeEmbedding(size=64)
 inner = InMemoryStore(index={"dims": 64, "embed": embedding, "fields": ["text"]})
 inner.put(("facts",), "stale", {"text": "Prague is the capital of Czechoslovakia."})
 inner.put(("facts",), "fresh", {"text": "Prague is the capital of the Czech Republic."})
-store = GovernedStore(inner, MemoryWorthStore("sqlite://", embedding, policy=Policy(v_min=3)))
+# The paper's rule acts on few outcomes, and in a store of so few memories; the default is more careful.
+store = GovernedStore(inner, MemoryWorthStore("sqlite://", embedding, policy=Policy.paper(v_min=3)))
 
 
 def answer(state: MessagesState, *, store: BaseStore) -> dict:

@@ -161,8 +161,12 @@ class Policy(BaseModel):
     """Of the draws for exploration; the same episode and seed always draw the same."""
 
     @classmethod
-    def paper(cls, *, rank: Sequence[float] = (1.0, 0.0)) -> Self:
-        """Exactly the paper's rule: .60/.40/10 by the ratio alone, and nothing else; `rank=(.6, .4)` is Experiment 5."""
+    def paper(cls, **fields: Any) -> Self:
+        """Exactly the paper's rule: .60/.40/10 by the ratio alone, and nothing else.
+
+        Args:
+            **fields: Where it should differ: `rank=(.6, .4)` is Experiment 5, `v_min=3` acts on three retrievals.
+        """
         return cls.model_validate(
             {
                 "theta_high": 0.60,
@@ -176,8 +180,8 @@ class Policy(BaseModel):
                 "effect_weight": 0.0,
                 "hysteresis": 0.0,
                 "exploration": 0.0,
-                "rank": tuple(rank),
                 "uncertain": "worth",
+                **fields,
             }
         )
 

@@ -6,20 +6,12 @@ from typing import Any
 
 from langchain_memoryworth import Policy
 
-PLAIN: dict[str, Any] = {
-    "confidence": None,
-    "margin_low": None,
-    "harm": None,
-    "decline": None,
-    "max_suppressed": 1.0,
-    "effect_weight": 0.0,
-}
-
 
 def plain(**fields: Any) -> Policy:
-    """Every rule off that the ratio does not need; a few outcomes suffice, also in a store of two memories.
+    """The paper's rule, with what brings a memory back; a few outcomes suffice, also in a store of two memories.
 
     Args:
         **fields: Fields of `Policy` that the test is about.
     """
-    return Policy(**{**PLAIN, **fields})
+    back: dict[str, Any] = {"hysteresis": 0.05, "exploration": 0.02, "uncertain": "prior"}
+    return Policy.paper(**{**back, **fields})
