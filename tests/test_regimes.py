@@ -78,7 +78,7 @@ def regimes_of(store: MemoryWorthStore, memory_id: str) -> list[np.ndarray]:
 
 
 def test_without_the_rule_nothing_is_kept(make_store: StoreMaker) -> None:
-    store = filled(make_store, "sqlite://", 1, Policy())
+    store = filled(make_store, "sqlite://", 1, plain())
     run(store, "r", ["m0"], True)
     assert kept(store) == {}
 
