@@ -186,11 +186,7 @@ class Governor:
 
     def _refresh(self) -> None:
         self._ready()
-        changed = self._replica.refresh()
-        if "contexts" in changed:
-            self._learnt.forget()
-        self._learnt.load()
-        if "policy" in changed:
+        if self._replica.refresh():
             with self.losses.guard("a policy that another process set"):
                 self.policy = self._settings.in_force()
             self._replica.forget()
@@ -323,21 +319,11 @@ class Governor:
         query = self._query(vector, k, None if episode is None else episode.id, options)
         namespace = self._in(namespace)
         chosen = self._select(namespace, query)
-        if episode is not None:
-            near = [c.seq for c in chosen if c.arm is not Arm.HELD_BACK]
-            episode = self._told(episode, namespace, near)
-        texts = self._deliver(chosen, episode, entry, run_id)
+        texts = self._deliver(chosen, namespace, episode, entry, run_id)
         chosen = [c for c in chosen if c.arm.reaches_model]
         if track and episode is None:
             self.losses.unknown_run()
         return _hits(chosen, texts)
-
-    def _told(self, episode: EpisodeKey, namespace: Namespace, seqs: Sequence[int]) -> EpisodeKey:
-        """An episode with the context that its memories tell, if nobody has named one and some were learnt."""
-        if episode.context or not seqs:
-            return episode
-        context = self._learnt.of(namespace, seqs)
-        return replace(episode, context=context) if context else episode
 
     def explain_search(
         self, query: str, k: int, *, namespace: Namespace | None = None, **options: Any
@@ -404,6 +390,7 @@ class Governor:
     def _deliver(
         self,
         chosen: Sequence[Selected],
+        namespace: Namespace,
         episode: EpisodeKey | None,
         entry: RunEntry | None,
         run_id: UUID | None,
@@ -417,7 +404,7 @@ class Governor:
             ]
             root = None if entry is None else entry.root
             with self.losses.guard("what a run retrieved"):
-                texts = self._show(seqs, exposures, episode, root)
+                texts = self._show(seqs, exposures, namespace, episode, root)
                 if entry is not None:
                     shown = [c.seq for c in chosen if c.arm.reaches_model]
                     self.runs.searched(entry, run_id, [texts[s].id for s in shown if s in texts])
@@ -430,6 +417,7 @@ class Governor:
         self,
         seqs: Sequence[int],
         exposures: Sequence[Exposure],
+        namespace: Namespace,
         episode: EpisodeKey,
         root: Root | None,
     ) -> dict[int, Text]:
@@ -437,16 +425,23 @@ class Governor:
             texts = self._memories.texts(session, seqs)
             # What was erased since the search is neither shown nor written down.
             exposures = [e for e in exposures if e.seq in texts]
-            self._expose(session, episode, exposures, root)
+            self._expose(session, namespace, episode, exposures, root)
         return texts
 
     def _expose(
         self,
         session: Session,
+        namespace: Namespace,
         episode: EpisodeKey,
         exposures: Sequence[Exposure],
         root: Root | None,
     ) -> None:
+        if (
+            not episode.context
+        ):  # nobody has named one; where some were learnt, the memories tell it
+            near = [e.seq for e in exposures if e.arm is not Arm.HELD_BACK]
+            if context := self._learnt.of(session, namespace, near):
+                episode = replace(episode, context=context)
         begins = root is not None and not root.written and episode.id == str(root.run_id)
         policy = self._settings.policy(session)
         if self._ledger.expose(session, episode, exposures, policy, self._clock(), begins=begins):
@@ -459,7 +454,7 @@ class Governor:
         self, episode: EpisodeKey, documents: Iterable[Document], root: Root | None = None
     ) -> None:
         """Write down documents of another retriever, those of them that are memories of this store."""
-        self._refresh()
+        self._ready()
         ranked = {d.id: rank for rank, d in enumerate(documents) if d.id is not None}
         with self._database.write(alone=False) as session:
             found = self._memories.locate(session, list(ranked), self.namespace)
@@ -470,8 +465,7 @@ class Governor:
             exposures = [Exposure(seq, ranked[id_], None) for id_, seq in found.items()]
             if root is not None:
                 episode = in_context(episode, root.metadata)
-            episode = self._told(episode, self.namespace, list(found.values()))
-            self._expose(session, episode, exposures, root)
+            self._expose(session, self.namespace, episode, exposures, root)
         if root is not None:
             root.expose(found)
 
@@ -486,7 +480,6 @@ class Governor:
     ) -> None:
         """Write down memories that live elsewhere, by their ids; `seq` in the exposures is not read."""
         self._ready()
-        self._learnt.load()
         space = self._in(namespace)
         # Most are known, and then others may write beside this; only what is new needs to be alone.
         for alone in (False, True):
@@ -499,8 +492,7 @@ class Governor:
                 if len(place) < len(digests):
                     continue
                 exposures = [e._replace(seq=place[i]) for i, e in shown.items()]
-                episode = self._told(episode, space, [e.seq for e in exposures])
-                self._expose(session, episode, exposures, root)
+                self._expose(session, space, episode, exposures, root)
                 return
 
     def versions(

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from langchain_memoryworth import standing
 from langchain_memoryworth.contexts import Contexts, fit
 from langchain_memoryworth.database import Database, Session, Statement
 from langchain_memoryworth.errors import InvalidInputError
@@ -34,23 +33,18 @@ class Learnt:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._models: dict[str, Contexts] | None = None
+        self._known: tuple[int, Mapping[str, Contexts]] = (0, {})
 
-    def forget(self) -> None:
-        """Somebody has learnt anew, in this process or another: `load` reads it again."""
-        self._models = None
-
-    def load(self) -> None:
-        """Read what was learnt, unless it is known. Not to be called in a transaction."""
-        if self._models is None:
-            with self._database.read() as session:
-                rows = session.rows(_MODELS)
-            self._models = {key: _model(document) for key, document in rows}
-
-    def of(self, namespace: Namespace, seqs: Iterable[int]) -> str:
-        """The context of a retrieval by the numbers of its memories; empty if nothing was learnt, or is loaded."""
-        models = self._models
-        model = models.get(_KEY + namespace_key(namespace)) if models else None
+    def of(self, session: Session, namespace: Namespace, seqs: Sequence[int]) -> str:
+        """The context of a retrieval by the numbers of its memories; empty if nothing was learnt."""
+        if not seqs:
+            return ""
+        times, models = self._known
+        if times != (now := session.number(_TIMES)):  # in this process or another
+            rows = session.rows(_MODELS)
+            models = {key: _model(document) for key, document in rows}
+            self._known = now, models
+        model = models.get(_KEY + namespace_key(namespace))
         return "" if model is None else f"{PREFIX}{model.of(seqs)}"
 
     def learn(self, namespace: Namespace, episodes: int) -> tuple[LearntContext, ...]:
@@ -76,16 +70,14 @@ class Learnt:
             if row is None:
                 model = _renumbered(model, _first_free(session, space))
             session.run(_KEEP, {"key": _KEY + space, "value": _document(model)})
-            standing.changed(session, "contexts", 0)
-        self.forget()
+            session.run(_ONCE_MORE)
         return _named(model)
 
     def drop(self, namespace: Namespace) -> None:
         """Tell no context any more; what was counted by context stays."""
         with self._database.write() as session:
             session.run(_DROP, {"key": _KEY + namespace_key(namespace)})
-            standing.changed(session, "contexts", 0)
-        self.forget()
+            session.run(_ONCE_MORE)
 
 
 def forget_empty(session: Session) -> None:
@@ -141,6 +133,11 @@ def _model(document: str) -> Contexts:
     )
 
 
+_TIMES = Statement("SELECT value FROM meta WHERE key = 'learnt'")
+_ONCE_MORE = Statement(
+    "INSERT INTO meta (key, value) VALUES ('learnt', '1') ON CONFLICT (key) "
+    "DO UPDATE SET value = CAST(CAST(meta.value AS INTEGER) + 1 AS TEXT)"
+)
 _MODELS = Statement(f"SELECT key, value FROM meta WHERE key LIKE '{_KEY}%'")
 _MODEL = Statement("SELECT value FROM meta WHERE key = :key")
 _KEEP = Statement(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from typing import get_args
 
 from langchain_memoryworth.coordinates import single_threaded
 from langchain_memoryworth.database import Database, Session, retried
@@ -16,7 +15,6 @@ from langchain_memoryworth.pgvector_index import Mirror, PgVectorIndex
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Namespace, namespace_key
 from langchain_memoryworth.space import Space
-from langchain_memoryworth.standing import ChangeKind
 from langchain_memoryworth.trials import Trials
 
 logger = logging.getLogger("langchain_memoryworth")
@@ -53,14 +51,14 @@ class Replica:
         return Replica(self._database, self._memories, self._kind, self._graphs, self._mirror)
 
     @retried
-    def refresh(self) -> frozenset[str]:
-        """Take over what this or another process has committed; the kinds of changes that are among it, or may be."""
+    def refresh(self) -> bool:
+        """Take over what this or another process has committed; True if the policy is among it, or may be."""
         with self._lock, self._database.read() as session:
             changes, cursor = self._memories.changes(session, self._cursor)
             if self._memories.missed(self._cursor, changes):
                 self._spaces.clear()
                 self._cursor = cursor
-                return frozenset(get_args(ChangeKind))  # nobody knows what was changed meanwhile
+                return True  # also the policy may have been changed meanwhile
             if any(c.kind == "trial" for c in changes):
                 for space in self._spaces.values():
                     space.rates_known = False
@@ -71,7 +69,7 @@ class Replica:
                 self._erase(changes)
                 self._apply(session, changes)
             self._cursor = cursor
-        return frozenset(c.kind for c in changes)
+        return any(c.kind == "policy" for c in changes)
 
     def _erase(self, changes: Sequence[Change]) -> None:
         # A row that is only hidden would keep its vector in memory: what held an erased one is loaded anew.

@@ -19,7 +19,7 @@ from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Status
 from langchain_memoryworth.schema import COUNTERS
 
-ChangeKind = Literal["memories", "episode", "policy", "erase", "trial", "contexts", "pruned"]
+ChangeKind = Literal["memories", "episode", "policy", "erase", "trial", "pruned"]
 PolicyOf = Callable[[Session], Policy]
 """The policy in force, asked inside the transaction that judges by it: another process may just have set another."""
 CHUNK = 500
