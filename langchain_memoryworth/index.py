@@ -369,7 +369,9 @@ class VectorIndex:
 
     def _found(self, rows: Rows, scores: Floats, query: Floats) -> Found:
         similarities = self._at.vectors(rows) @ query
-        return Found(self._seqs.take(rows), scores, similarities.clip(-1.0, 1.0))
+        np.minimum(similarities, 1.0, out=similarities)  # numpy's `clip` takes three times as long
+        np.maximum(similarities, -1.0, out=similarities)
+        return Found(self._seqs.take(rows), scores, similarities)
 
 
 def _places(which: NDArray[np.bool_]) -> NDArray[np.bool_] | slice:

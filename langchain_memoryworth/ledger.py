@@ -315,8 +315,7 @@ class Ledger:
     def _find(
         self, session: Session, run_id: str, *, hold: bool = False
     ) -> tuple[int, bool] | None:
-        row = session.row(_HOLD if hold else _FIND, id=run_id)
-        return None if row is None else (row[0], row[1] is not None)
+        return _found(session.row(_HOLD if hold else _FIND, id=run_id))
 
     def _known(self, session: Session, run_id: str, *, hold: bool = False) -> tuple[int, bool]:
         found = self._find(session, run_id, hold=hold)
@@ -332,10 +331,8 @@ class Ledger:
         """The number of an episode, which begins if it is not known, and whether it is settled."""
         found = self._find(session, episode.id, hold=True)
         if found is None:
-            session.run(
-                _NEW_EPISODE, {"id": episode.id, "thread_id": episode.thread_id, "now": now}
-            )
-            found = self._known(session, episode.id, hold=True)
+            row = session.row(_NEW_EPISODE, id=episode.id, thread_id=episode.thread_id, now=now)
+            found = _found(row) or self._known(session, episode.id, hold=True)
         # In one order, or two that take over each other's names could block each other on Postgres.
         aliases = sorted(a for a in episode.aliases if a != episode.id)
         if aliases:
@@ -398,6 +395,10 @@ class _Known(NamedTuple):
     rows: Mapping[int, Sequence[Row]]
     accounts: Mapping[int, Account]
     outcomes: Mapping[int, dict[OutcomeKey, OutcomeRecord]]
+
+
+def _found(row: Sequence[Any] | None) -> tuple[int, bool] | None:
+    return None if row is None else (row[0], row[1] is not None)
 
 
 def _follow(
@@ -466,7 +467,7 @@ _HOLD = Statement(_FIND.sql, postgresql=_FIND.sql + " FOR UPDATE")
 _NEW_EPISODE = Statement(
     # Another process may have written it down since it was looked for; then it is held from here on.
     "INSERT INTO episodes (id, thread_id, started_at) VALUES (:id, :thread_id, :now) "
-    "ON CONFLICT (id) DO UPDATE SET id = excluded.id"
+    "ON CONFLICT (id) DO UPDATE SET id = excluded.id RETURNING eid, reward"
 )
 _COUNT_AGAIN = Statement("SELECT COUNT(*) FROM episodes WHERE id > :low AND id < :high")
 _ALIAS = Statement(
