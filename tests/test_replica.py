@@ -1,13 +1,16 @@
-"""Loading an index: in parts, and the log says how far it has come."""
+"""Loading an index, in parts, and following what outcomes change."""
 
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from langchain_memoryworth import MemoryWorthStore
+from langchain_memoryworth import MemoryWorthStore, Policy
+from tests.fakes import assert_is_top, brute, unit
 
 StoreMaker = Callable[..., MemoryWorthStore]
 
@@ -31,3 +34,29 @@ def test_the_log_says_how_far_loading_has_come(
         "[]: 128 of 250 memories loaded",
         "[]: 250 of 250 memories loaded",
     ]
+
+
+@pytest.mark.parametrize("most", [0, 3, 4096])
+@pytest.mark.parametrize("uncertain", ["prior", "pool"])
+def test_counters_that_waited_are_ranked_by_exactly(
+    make_store: StoreMaker, url: str, monkeypatch: pytest.MonkeyPatch, most: int, uncertain: Any
+) -> None:
+    """Queries by similarity leave the counters of outcomes where they are; the first by worth sees all of them."""
+    monkeypatch.setattr("langchain_memoryworth.space._MOST_MOVED", most)
+    store = make_store(url, policy=Policy(v_min=2, exploration=0.0, uncertain=uncertain))
+    ids = [str(i) for i in range(12)]
+    store.add_texts([f"word{i % 5} text" for i in range(12)], ids=ids)
+    draw = random.Random(7)
+    vector = unit(store.embeddings.embed_query("word1 text"))
+    for step in range(40):
+        with store.episode() as episode:
+            store.similarity_search(f"word{step % 5}", k=4)
+        assert episode.record(outcome=0.4 + 0.6 * draw.random())
+        if step == 20:
+            store.add_texts(["word1 anew"], ids=["3"])  # read anew, with its counters
+            store.delete(["5"])
+        if step in (19, 21, 39):
+            weights = (0.5, 1.0, 0.0)
+            scores, _ = brute(store, vector, weights)
+            hits = store.governor.recall_by_vector(vector, 6, track=False, rank=weights)
+            assert_is_top([h.id for h in hits], scores, 6)
