@@ -276,9 +276,18 @@ class Ledger:
             head,
             tuple(
                 ExposureRecord(
-                    memory_id, seq, rank, similarity, Arm(arm), p, bool(shown), w / UNIT, hit / UNIT
+                    memory_id,
+                    seq,
+                    rank,
+                    similarity,
+                    Arm(arm),
+                    p,
+                    bool(shown),
+                    w / UNIT,
+                    hit / UNIT,
+                    None if used is None else used / PARTS,
                 )
-                for memory_id, seq, rank, similarity, arm, p, shown, w, hit in exposures
+                for memory_id, seq, rank, similarity, arm, p, shown, w, hit, used in exposures
             ),
             tuple(outcomes.values()),
         )
@@ -508,8 +517,8 @@ _RETRIEVED = Statement(
     "WHERE x.eid = :eid ORDER BY x.rank, x.seq"
 )
 _EXPOSURES = Statement(
-    "SELECT m.id, x.seq, x.rank, x.similarity, x.arm, x.propensity, x.shown, x.weight, x.positive "
-    "FROM exposures x JOIN memories m ON m.seq = x.seq WHERE x.eid = :eid ORDER BY x.rank, x.seq"
+    "SELECT m.id, x.seq, x.rank, x.similarity, x.arm, x.propensity, x.shown, x.weight, x.positive, "
+    "x.used FROM exposures x JOIN memories m ON m.seq = x.seq WHERE x.eid = :eid ORDER BY x.rank, x.seq"
 )
 _OUTCOMES_OF = (
     "SELECT eid, source, source_id, metric, reward, used, at FROM outcomes "

@@ -241,12 +241,26 @@ class OutcomeNode(Runnable[Any, dict[str, Any]]):
 
     def _judgement(self, state: Any, config: RunnableConfig | None) -> Judgement:
         judgement = value_of(state, self._outcome, config)
-        used = None if self._used is None else value_of(state, self._used, config)
+        used = self._use(state, config)
         if used is None:
             return cast("Judgement", judgement)
         if isinstance(judgement, Mapping):
             return {metric: _using(o, used) for metric, o in judgement.items()}
         return _using(judgement, used)
+
+    def _use(self, state: Any, config: RunnableConfig | None) -> Any:
+        """What was used; a function that cannot say it does not cost the outcome."""
+        if self._used is None:
+            return None
+        try:
+            return value_of(state, self._used, config)
+        except StateKeyError:
+            raise
+        except Exception as error:
+            if is_control_flow(error):
+                raise
+            self._governor.losses.failed("what a run used", error)
+            return None
 
 
 class _Asked(NamedTuple):

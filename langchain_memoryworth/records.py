@@ -189,6 +189,7 @@ class ExposureRecord:
     Attributes:
         weight: Share of the episode's outcome in [0, 1]; 0 while there is none.
         positive: The part of the weight that counted as success.
+        used: How much of it the run itself said to have used, as a share of the memory used most; None if it did not say.
     """
 
     memory_id: str
@@ -200,6 +201,7 @@ class ExposureRecord:
     shown: bool
     weight: float
     positive: float
+    used: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

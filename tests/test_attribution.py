@@ -21,6 +21,8 @@ from langchain_memoryworth import (
     MemoryWorthMiddleware,
     MemoryWorthStore,
     Outcome,
+    OutcomeNode,
+    RecallNode,
     Run,
     by_citation,
     by_embedding,
@@ -385,6 +387,29 @@ def test_a_rule_that_breaks_costs_an_agent_nothing(memories: MemoryWorthStore, g
 
 
 # -- without a handler ---------------------------------------------------------------------------------------------------
+
+
+def by_state(state: Any) -> Any:
+    memories, answer = tuple(state["documents"]), state["answer"]
+    return by_words()(Run("", "", state["query"], memories=memories, result=answer))
+
+
+@pytest.mark.parametrize("used", [by_state, raises])
+@pytest.mark.parametrize("call", ["invoke", "ainvoke"])
+def test_a_node_asks_a_rule_about_the_state(
+    memories: MemoryWorthStore, call: str, used: Callable[[Any], Any]
+) -> None:
+    found = RecallNode(memories, "query", k=2).invoke({"query": "apple bread"}, {})
+    state = {"query": "what is there?", "answer": "bread", **found}
+    node = OutcomeNode(memories, lambda s: True, used=used)
+    if call == "invoke":
+        node.invoke(state)
+    else:
+        asyncio.run(node.ainvoke(state))
+    w = weights(memories, only(memories))
+    failed = used is raises
+    assert w["bread"] == (0.5 if failed else 0.99)
+    assert memories.health().failures == ({"what a run used": 1} if failed else {})
 
 
 def test_a_program_asks_a_rule_itself(memories: MemoryWorthStore) -> None:

@@ -162,6 +162,10 @@ def test_what_a_run_says_holds_for_every_outcome_that_does_not_say_so(
     memories.governor.mark_used(e, {"apple": 0.9, "bread": 0.3})
     memories.record_outcome(e, True, source="evaluator")
     graded = weights(memories, e)
+    assert {x.memory_id: x.used for x in memories.run(e).exposures if x.used} == {
+        "apple": 1.0,
+        "bread": 0.3333,
+    }
     assert graded["apple"] > 2.5 * graded["bread"] > 7 * min(graded.values())
     memories.record_outcome(e, False)
     assert weights(memories, e) == graded
