@@ -145,6 +145,9 @@ class Policy(BaseModel):
     """Cosine below which nothing is served, whatever its worth."""
     sources: tuple[str, ...] = ("user", "evaluator", "handler")
     """Whose outcome is in force when several speak of one episode, first wins; others come after, newest first."""
+    votes: Literal["newest", "median"] = "newest"
+    """What counts of several voters of the source in force, by their `source_id`: the newest, or the median of all, which one
+    of three or more cannot turn round."""
     metric: str = ""
     """The metric that drives worth, where outcomes have one; those without a name always do. Others are only kept."""
     record_held_back: bool = False

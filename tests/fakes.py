@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
@@ -179,8 +180,10 @@ def fold_of_ledger(store: MemoryWorthStore) -> dict[int, tuple[int, ...]]:
         standing = _in_force(said, sources)
         if not standing:
             continue
-        reward = standing[0][0]
-        named = next((json.loads(u) for _, u in standing if u is not None), None)
+        source, reward, _ = standing[0]
+        if policy.votes == "median":
+            reward = statistics.median(r for s, r, _ in standing if s == source)
+        named = next((json.loads(u) for _, _, u in standing if u is not None), None)
         rows = exposures[eid]
         if named is None and any(r[4] is not None for r in rows):
             named = {r[1]: r[4] for r in rows if r[4]}
@@ -199,8 +202,8 @@ def fold_of_ledger(store: MemoryWorthStore) -> dict[int, tuple[int, ...]]:
     return {s: tuple(t) for s, t in totals.items()}
 
 
-def _in_force(said: list[Any], sources: tuple[str, ...]) -> list[tuple[float, str | None]]:
-    """Reward and use of the newest outcome of each key, the one that decides first."""
+def _in_force(said: list[Any], sources: tuple[str, ...]) -> list[tuple[str, float, str | None]]:
+    """Source, reward and use of the newest outcome of each key, the one that decides first."""
     newest = {(source, source_id): n for n, (source, source_id, _, _) in enumerate(said)}
     keys = sorted(
         newest,
@@ -210,7 +213,9 @@ def _in_force(said: list[Any], sources: tuple[str, ...]) -> list[tuple[float, st
         ),
     )
     return [
-        (said[newest[k]][2], said[newest[k]][3]) for k in keys if said[newest[k]][2] is not None
+        (k[0], said[newest[k]][2], said[newest[k]][3])
+        for k in keys
+        if said[newest[k]][2] is not None
     ]
 
 

@@ -8,6 +8,7 @@ adds everything up anew after every step. On a file, two stores are open and eac
 from __future__ import annotations
 
 import os
+import statistics
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -71,6 +72,7 @@ policies = st.builds(
     min_similarity=st.sampled_from([None, None, 0.0]),
     pending_age=st.sampled_from([timedelta(days=3), timedelta(days=30)]),
     sources=st.sampled_from([("user", "evaluator", "handler"), ("handler", "user"), ()]),
+    votes=st.sampled_from(["newest", "newest", "median"]),
 )
 rewards = st.sampled_from([True, False, False, 0.25, 1 / 3])
 namespaces = st.sampled_from(NAMESPACES)
@@ -156,6 +158,11 @@ class Model:
         order = sorted(range(len(said)), key=lambda i: (place.get(said[i][0][0], len(place)), -i))
         ranked = [said[i][1] for i in order]
         episode.reward = ranked[0][0] if ranked else None
+        if ranked and self.policy.votes == "median":
+            first = said[order[0]][0][0]
+            episode.reward = statistics.median(
+                reward for (source, _), (reward, _) in said if source == first
+            )
         used: Any = next((u for _, u in ranked if u is not None), None)
         rows = sorted(episode.exposures.items(), key=lambda item: (item[1].rank, item[0]))
         if used is None and any(x.used is not None for _, x in rows):
@@ -418,7 +425,7 @@ class Machine(RuleBasedStateMachine):
         which=either,
         name=st.sampled_from(EPISODES),
         source=st.sampled_from(SOURCES),
-        source_id=st.sampled_from(["", "", "x"]),
+        source_id=st.sampled_from(["", "", "x", "y"]),
         reward=rewards,
         used=st.none() | st.none() | subsets | graded,
     )

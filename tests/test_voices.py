@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -37,6 +39,51 @@ def episode(store: MemoryWorthStore, name: str, text: str = "red", k: int = 1) -
 def filled(store: MemoryWorthStore) -> MemoryWorthStore:
     store.add_texts(["red", "green", "red green"], ids=["a", "b", "c"])
     return store
+
+
+# -- several voters of one run
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["ada", "bob", "eve"])))
+def test_one_voter_of_three_cannot_turn_a_run_round(make_store: StoreMaker, url: str, order: tuple):
+    store = filled(make_store(url, policy=Policy(votes="median")))
+    episode(store, "r", k=2)
+    for voter in order:
+        store.record_outcome("r", voter != "eve", source_id=voter)
+    store.record_outcome("r", False, source="handler")  # another source has no vote beside users
+    assert store.run("r").reward == 1.0
+    assert store.worth("a") == 1.0
+    store.record_outcome("r", False, source_id="bob")
+    assert store.worth("a") == 0.0
+    store.withdraw_outcome("r", source_id="eve")
+    assert store.worth("a") == 0.5
+    store.withdraw_outcome("r", source_id="bob")
+    store.withdraw_outcome("r", source_id="ada")
+    assert store.worth("a") == 0.0  # the handler's
+    assert_exact(store)
+
+
+def test_the_newest_voter_decides_if_the_policy_does_not_say_otherwise(store: MemoryWorthStore):
+    episode(filled(store), "r")
+    for voter in ("ada", "bob", "eve"):
+        store.record_outcome("r", voter != "eve", source_id=voter)
+    assert store.worth("a") == 0.0
+
+
+def test_a_broken_evaluator_among_three_sinks_no_memory(store: MemoryWorthStore):
+    """It says False of every run; the two others say what happened, which is good. By the newest word worth would be 0."""
+    with MemoryWorthStore(
+        "sqlite://", HashedWords(), clock=Clock(), policy=Policy(v_min=2, votes="median")
+    ) as guarded:
+        for one in (filled(guarded), filled(store)):
+            for n in range(20):
+                episode(one, f"r{n}")
+                for judge in ("first", "second", "broken"):
+                    good = judge != "broken"
+                    one.record_outcome(f"r{n}", good, source="evaluator", source_id=judge)
+        assert (guarded.worth("a"), store.worth("a")) == (1.0, 0.0)
+        assert [m.id for m in guarded.suppressed()] == []
+        assert "a" in {m.id for m in store.suppressed()}
 
 
 # -- who decides
