@@ -645,7 +645,7 @@ class Machine(RuleBasedStateMachine):
                 seq,
                 x.rank,
                 int(x.shown),
-                None if x.used is None else int(x.used),
+                None if x.used is None else int(10_000 * x.used),
                 x.credit.weight,
                 x.credit.positive,
                 x.credit.size,

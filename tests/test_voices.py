@@ -46,7 +46,7 @@ def filled(store: MemoryWorthStore) -> MemoryWorthStore:
 
 @pytest.mark.parametrize("order", list(itertools.permutations(["ada", "bob", "eve"])))
 def test_one_voter_of_three_cannot_turn_a_run_round(make_store: StoreMaker, url: str, order: tuple):
-    store = filled(make_store(url, policy=Policy(votes="median")))
+    store = filled(make_store(url, policy=plain(votes="median")))
     episode(store, "r", k=2)
     for voter in order:
         store.record_outcome("r", voter != "eve", source_id=voter)
@@ -70,20 +70,20 @@ def test_the_newest_voter_decides_if_the_policy_does_not_say_otherwise(store: Me
     assert store.worth("a") == 0.0
 
 
-def test_a_broken_evaluator_among_three_sinks_no_memory(store: MemoryWorthStore):
+def test_a_broken_evaluator_among_three_sinks_no_memory(make_store: StoreMaker):
     """It says False of every run; the two others say what happened, which is good. By the newest word worth would be 0."""
-    with MemoryWorthStore(
-        "sqlite://", HashedWords(), clock=Clock(), policy=Policy(v_min=2, votes="median")
-    ) as guarded:
-        for one in (filled(guarded), filled(store)):
-            for n in range(20):
-                episode(one, f"r{n}")
-                for judge in ("first", "second", "broken"):
-                    good = judge != "broken"
-                    one.record_outcome(f"r{n}", good, source="evaluator", source_id=judge)
-        assert (guarded.worth("a"), store.worth("a")) == (1.0, 0.0)
-        assert [m.id for m in guarded.suppressed()] == []
-        assert "a" in {m.id for m in store.suppressed()}
+    guarded, open_ = (
+        filled(make_store(policy=plain(v_min=2, votes=votes))) for votes in ("median", "newest")
+    )
+    for store in (guarded, open_):
+        for n in range(4):
+            episode(store, f"r{n}")
+            for judge in ("first", "second", "broken"):
+                good = judge != "broken"
+                store.record_outcome(f"r{n}", good, source="evaluator", source_id=judge)
+    assert (guarded.worth("a"), open_.worth("a")) == (1.0, 0.0)
+    assert guarded.suppressed() == []
+    assert "a" in {m.id for m in open_.suppressed()}
 
 
 # -- who decides
