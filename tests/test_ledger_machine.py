@@ -46,6 +46,7 @@ from tests.fakes import (
     unit,
 )
 from tests.ledger_server import Server, new_schema
+from tests.policies import plain
 
 UNIT = 2**32
 WORDS = HashedWords(dimension=6)
@@ -56,7 +57,7 @@ EPISODES = ["e0", "e1", "e2"]
 SOURCES = ["user", "user", "handler", "stranger"]
 
 policies = st.builds(
-    Policy,
+    plain,
     theta_low=st.sampled_from([0.2, 0.4, 0.5]),
     theta_high=st.sampled_from([0.5, 0.6, 0.9]),
     v_min=st.sampled_from([0, 0.5, 1, 1, 2]),
