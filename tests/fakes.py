@@ -88,6 +88,7 @@ class Row(NamedTuple):
     added_at: float
     status: str
     counters: tuple[int, ...]
+    surprise: int
 
 
 def query(store: MemoryWorthStore, sql: str, **parameters: Any) -> list[tuple[Any, ...]]:
@@ -311,7 +312,7 @@ def fold_of_strata(store: MemoryWorthStore) -> dict[tuple[int, str], tuple[int, 
 
 def live(store: MemoryWorthStore, namespace: str = "[]") -> list[Row]:
     """The live memories of a namespace."""
-    names = ", ".join(f"e.{c}" for c in COUNTERS)
+    names = ", ".join(f"e.{c}" for c in (*COUNTERS, "surprise"))
     rows = query(
         store,
         f"SELECT m.seq, m.id, m.vector, m.added_at, e.status, {names} FROM memories m "
@@ -321,7 +322,13 @@ def live(store: MemoryWorthStore, namespace: str = "[]") -> list[Row]:
     )
     return [
         Row(
-            r[0], r[1], np.frombuffer(r[2], np.float32).astype(np.float64), r[3], r[4], tuple(r[5:])
+            r[0],
+            r[1],
+            np.frombuffer(r[2], np.float32).astype(np.float64),
+            r[3],
+            r[4],
+            tuple(r[5:-1]),
+            r[-1],
         )
         for r in rows
     ]
@@ -347,6 +354,15 @@ def estimate(row: Row, policy: Policy, pool: float) -> float:
     return pool if policy.uncertain == "pool" else policy.prior
 
 
+def bonus(row: Row, policy: Policy) -> float:
+    """What the effect, shrunk to 0 by 64 retrievals, buys or costs."""
+    if not policy.effect_weight:
+        return 0.0
+    assert not policy.optimism
+    effect = row.surprise / (row.counters[2] + 64 * 2**32)
+    return max(-policy.effect_reach, min(policy.effect_lift, policy.effect_weight * effect))
+
+
 def brute(
     store: MemoryWorthStore,
     vector: np.ndarray,
@@ -370,7 +386,7 @@ def brute(
         similarity = float(row.vector @ vector)
         if (row.status == "suppressed") is not held or (floor is not None and similarity < floor):
             continue
-        score = a * similarity + b * estimate(row, policy, pool)
+        score = a * similarity + b * estimate(row, policy, pool) + bonus(row, policy)
         if c:
             assert policy.recency_half_life is not None
             age = now - row.added_at
