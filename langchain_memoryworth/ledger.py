@@ -237,14 +237,14 @@ class Ledger:
     def _declined(
         self, session: Session, settled: Sequence[Settled], known: _Known, policy: Policy
     ) -> frozenset[int]:
-        """The memories that have declined, as far as these settlements concern them; the last one decides."""
+        """The memories that have declined, as far as these settlements concern them."""
         if policy.decline is None:
             return frozenset()
-        found: dict[int, bool] = {}
+        detectors = regimes.Detectors(session, {g.seq for one in settled for g in one.given})
         for one in settled:
-            changes = regimes.changed(session, one, known.accounts)
-            found |= regimes.follow(session, changes, policy)
-        return frozenset(seq for seq, declined in found.items() if declined)
+            detectors.follow(regimes.changed(session, one, known.accounts))
+        detectors.save()
+        return detectors.declined(policy)
 
     # -- reading ----------------------------------------------------------------------------------------------
 

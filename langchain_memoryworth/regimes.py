@@ -7,7 +7,7 @@ beginning if it reaches back further. So the state is always that of a full repl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,26 +95,43 @@ def changed(session: Session, settled: Settled, accounts: Mapping[int, Account])
     return found
 
 
-def follow(session: Session, changes: Sequence[Changed], policy: Policy) -> dict[int, bool]:
-    """Move the detector of each memory on, or replay it; the credits are written down already.
+class Detectors:
+    """The detectors that one transaction moves: read once, moved episode by episode, written once.
 
-    Returns:
-        Whether each memory has declined, by number.
+    Args:
+        session: The transaction; all its credits are written down already.
+        seqs: Numbers of the memories that it concerns.
     """
-    if not changes:
-        return {}
-    known = _read(session, [c.standing.seq for c in changes])
-    kept: dict[int, _Kept] = {}
-    following = []
-    for c in changes:
-        now = known.get(c.standing.seq)
-        if now is not None and c.heard is not None and c.number > now.upto:
-            following.append((c.standing.seq, now, c.heard))
-        else:
-            kept[c.standing.seq] = _replayed(session, c, now)
-    kept |= _moved_on(following)
-    session.run_many(_KEEP, [_row(seq, k) for seq, k in sorted(kept.items())])
-    return _declined({c.standing.seq: c.standing.status for c in changes}, kept, policy)
+
+    def __init__(self, session: Session, seqs: Collection[int]) -> None:
+        self._session = session
+        self._known = _read(session, seqs)
+        self._status: dict[int, Status] = {}
+        self._complete: set[int] = set()  # a replay sees all that the transaction wrote
+
+    def follow(self, changes: Sequence[Changed]) -> None:
+        """Move the detector of each memory of an episode on, or replay it."""
+        following = []
+        for c in changes:
+            seq, now = c.standing.seq, self._known.get(c.standing.seq)
+            self._status[seq] = c.standing.status
+            if seq in self._complete:
+                continue
+            if now is not None and c.heard is not None and c.number > now.upto:
+                following.append((seq, now, c.heard))
+            else:
+                self._known[seq] = _replayed(self._session, c, now)
+                self._complete.add(seq)
+        self._known |= _moved_on(following)
+
+    def save(self) -> None:
+        """Write down those that were moved."""
+        rows = [_row(seq, self._known[seq]) for seq in sorted(self._status)]
+        self._session.run_many(_KEEP, rows)
+
+    def declined(self, policy: Policy) -> frozenset[int]:
+        """The memories moved that have declined, by number."""
+        return _declined(self._status, self._known, policy)
 
 
 def _moved_on(following: Sequence[tuple[int, _Kept, Heard]]) -> dict[int, _Kept]:
@@ -189,23 +206,22 @@ def _openings(session: Session, epochs: Mapping[int, int]) -> dict[int, _Kept]:
 
 def _declined(
     statuses: Mapping[int, Status], kept: Mapping[int, _Kept], policy: Policy
-) -> dict[int, bool]:
-    found: dict[int, bool] = {}
+) -> frozenset[int]:
+    found: set[int] = set()
     for held in (False, True):
         seqs = [s for s, status in statuses.items() if (status is Status.SUPPRESSED) is held]
         if not seqs or policy.decline is None:
             continue
         # One that is hidden comes back only when that is less sure by the hysteresis, so that it does not flicker.
         confidence = policy.decline - (policy.hysteresis if held else 0.0)
-        states = np.concatenate([kept[s].state for s in seqs])
         flags = declined(
-            states,
+            np.concatenate([kept[s].state for s in seqs]),
             theta=policy.theta_low,
             margin=policy.margin_low,
             confidence=max(0.5, confidence),
         )
-        found |= dict(zip(seqs, flags.tolist(), strict=True))
-    return found
+        found |= {seq for seq, flag in zip(seqs, flags.tolist(), strict=True) if flag}
+    return frozenset(found)
 
 
 def no_states() -> States:
@@ -225,7 +241,7 @@ def states(session: Session, stands: Sequence[Standing]) -> dict[int, States]:
     return found
 
 
-def _read(session: Session, seqs: Sequence[int]) -> dict[int, _Kept]:
+def _read(session: Session, seqs: Collection[int]) -> dict[int, _Kept]:
     found = {}
     for seq, state, upto, anchor, anchored, since in select_in(session, _SOME, sorted(seqs)):
         try:
