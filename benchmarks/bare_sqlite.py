@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from langchain_memoryworth.drift import fresh, pack
 from langchain_memoryworth.evidence import UNIT, squared_weight
 
 
@@ -48,9 +49,10 @@ class BareEpisodes:
         run("COMMIT")
 
     def record(self, run_id: str, seqs: Sequence[int]) -> None:
-        """The outcome, the credits, the counters, the head of the episode and the note for other processes."""
+        """The outcome, credits, counters, detectors, the head of the episode and the note for other processes."""
         self.begin()
         self._record(run_id, seqs)
+        self._move_detectors(seqs)
         self._cursor.execute("COMMIT")
 
     def record_many(self, episodes: Sequence[tuple[str, Sequence[int]]]) -> None:
@@ -58,7 +60,17 @@ class BareEpisodes:
         self.begin()
         for run_id, seqs in episodes:
             self._record(run_id, seqs)
+        self._move_detectors({seq for _, seqs in episodes for seq in seqs})
         self._cursor.execute("COMMIT")
+
+    def _move_detectors(self, seqs: Collection[int]) -> None:
+        """Read the change detectors' states and write as many bytes again."""
+        marks = ", ".join("?" * len(seqs))
+        self._cursor.execute(
+            f"SELECT seq, state, upto, anchor, anchored, since FROM regimes WHERE seq IN ({marks})",
+            tuple(seqs),
+        ).fetchall()
+        self._cursor.executemany(_DETECT, [(seq, _STATE, 1, _STATE, 0, 1) for seq in sorted(seqs)])
 
     def _record(self, run_id: str, seqs: Sequence[int]) -> None:
         run, many = self._cursor.execute, self._cursor.executemany
@@ -100,6 +112,12 @@ _CREDIT = (
 _ADD = (
     "UPDATE evidence SET positive = positive + ?, negative = negative + ?, size = size + ?, "
     "squared = squared + ?, retrievals = retrievals + ?, surprise = surprise + ? WHERE seq = ?"
+)
+_STATE = pack(fresh(1))[0]
+_DETECT = (
+    "INSERT INTO regimes (seq, state, upto, anchor, anchored, since) VALUES (?, ?, ?, ?, ?, ?) "
+    "ON CONFLICT (seq) DO UPDATE SET state = excluded.state, upto = excluded.upto, "
+    "anchor = excluded.anchor, anchored = excluded.anchored, since = excluded.since"
 )
 _RATE = (
     "INSERT INTO rates (namespace, context, shard, episodes, reward, recent, recent_reward) "
