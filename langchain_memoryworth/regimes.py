@@ -8,7 +8,7 @@ beginning if it reaches back further. So the state is always that of a full repl
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -43,25 +43,26 @@ class Heard(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """What is stored of one memory.
+    """What is known of one memory.
 
     Attributes:
         state: The detector's, one row of `States`.
         upto: Number of the last outcome in it.
-        anchor: An earlier state.
-        anchored: Number of the last outcome in that.
+        anchored: Number of the last outcome in the anchor, an earlier state.
         since: Outcomes since then.
+        anchor: The anchor, None if it is the one in the database.
     """
 
     state: States
     upto: int
-    anchor: States
     anchored: int
     since: int
+    anchor: States | None
 
 
-def _nothing() -> _Kept:
-    return _Kept(fresh(1), 0, fresh(1), 0, 0)
+def _from(state: States, upto: int) -> _Kept:
+    """A state that is its own anchor."""
+    return _Kept(state, upto, upto, 0, state)
 
 
 class Changed(NamedTuple):
@@ -125,9 +126,23 @@ class Detectors:
         self._known |= _moved_on(following)
 
     def save(self) -> None:
-        """Write down those that were moved."""
-        rows = [_row(seq, self._known[seq]) for seq in sorted(self._status)]
-        self._session.run_many(_KEEP, rows)
+        """Write down those that were moved; most of them have the anchor that they had."""
+        seqs = sorted(self._status)
+        if not seqs:
+            return
+        moved, anchored = [], []
+        states = pack(np.concatenate([self._known[seq].state for seq in seqs]))
+        for seq, state in zip(seqs, states, strict=True):
+            kept = self._known[seq]
+            if kept.anchor is None:
+                moved.append((state, kept.upto, kept.since, seq))
+            else:
+                anchor = pack(kept.anchor)[0]
+                anchored.append((seq, state, kept.upto, anchor, kept.anchored, kept.since))
+        if moved:
+            self._session.run_each(_MOVE, moved)
+        if anchored:
+            self._session.run_each(_KEEP, anchored)
 
     def declined(self, policy: Policy) -> frozenset[int]:
         """The memories moved that have declined, by number."""
@@ -151,7 +166,7 @@ def _moved_on(following: Sequence[tuple[int, _Kept, Heard]]) -> dict[int, _Kept]
     for i, (seq, before, h) in enumerate(following):
         state = after[i : i + 1]
         if before.since + 1 >= ANCHOR_EVERY:
-            found[seq] = _Kept(state, h.number, state, h.number, 0)
+            found[seq] = _from(state, h.number)
         else:
             found[seq] = before._replace(state=state, upto=h.number, since=before.since + 1)
     return found
@@ -159,11 +174,10 @@ def _moved_on(following: Sequence[tuple[int, _Kept, Heard]]) -> dict[int, _Kept]
 
 def _replayed(session: Session, change: Changed, known: _Kept | None) -> _Kept:
     """The state after everything in the ledger, from the anchor if that stands before the change."""
-    start = _openings(session, {change.standing.seq: change.standing.epoch}).get(
-        change.standing.seq, _nothing()
-    )
-    if known is not None and change.number > known.anchored:
-        start = known._replace(state=known.anchor, upto=known.anchored, since=0)
+    start = None if known is None else _anchor(session, change, known)
+    if start is None:
+        openings = _openings(session, {change.standing.seq: change.standing.epoch})
+        start = openings.get(change.standing.seq, _from(fresh(1), 0))
     rows = session.rows(
         _HEARD, seq=change.standing.seq, epoch=change.standing.epoch, after=start.upto
     )
@@ -172,6 +186,27 @@ def _replayed(session: Session, change: Changed, known: _Kept | None) -> _Kept:
         heard = Heard(number, at, reward, size / UNIT, expected)
         kept = _moved_on([(0, kept, heard)])[0]
     return kept
+
+
+def _anchor(session: Session, change: Changed, known: _Kept) -> _Kept | None:
+    if change.number <= known.anchored:
+        return None
+    if known.anchor is not None:
+        return _from(known.anchor, known.anchored)
+    row = session.row(_ANCHOR, seq=change.standing.seq)
+    found = None if row is None else _unpacked([row[0]])[0]
+    return None if found is None else _Kept(found, known.anchored, known.anchored, 0, None)
+
+
+def _unpacked(blobs: Sequence[bytes]) -> list[States | None]:
+    """Each state, None for one of another release: it is replayed."""
+    try:
+        states = unpack([bytes(b) for b in blobs])
+    except InvalidInputError:
+        if len(blobs) == 1:
+            return [None]
+        return [_unpacked([b])[0] for b in blobs]
+    return [states[i : i + 1] for i in range(len(blobs))]
 
 
 def roll_up(
@@ -186,7 +221,7 @@ def roll_up(
     """
     kept = _openings(session, epochs)
     for some in episodes:
-        kept |= _moved_on([(seq, kept.get(seq, _nothing()), heard) for seq, heard in some])
+        kept |= _moved_on([(seq, kept.get(seq, _from(fresh(1), 0)), heard) for seq, heard in some])
     rows = [
         {"seq": seq, "epoch": epochs[seq], "state": pack(k.state)[0], "upto": k.upto}
         for seq, k in sorted(kept.items())
@@ -199,8 +234,7 @@ def _openings(session: Session, epochs: Mapping[int, int]) -> dict[int, _Kept]:
     found = {}
     for seq, epoch, state, upto in select_in(session, _OPENINGS, sorted(epochs)):
         if epoch == epochs[seq]:
-            states = unpack([bytes(state)])
-            found[seq] = _Kept(states, upto, states, upto, 0)
+            found[seq] = _from(unpack([bytes(state)]), upto)
     return found
 
 
@@ -242,30 +276,20 @@ def states(session: Session, stands: Sequence[Standing]) -> dict[int, States]:
 
 
 def _read(session: Session, seqs: Collection[int]) -> dict[int, _Kept]:
-    found = {}
-    for seq, state, upto, anchor, anchored, since in select_in(session, _SOME, sorted(seqs)):
-        try:
-            found[seq] = _Kept(
-                unpack([bytes(state)]), upto, unpack([bytes(anchor)]), anchored, since
-            )
-        except InvalidInputError:
-            continue  # of another release: it is replayed
-    return found
-
-
-def _row(seq: int, kept: _Kept) -> dict[str, Any]:
-    state, anchor = pack(kept.state)[0], pack(kept.anchor)[0]
+    rows = list(select_in(session, _SOME, sorted(seqs)))
+    states = _unpacked([state for _, state, *_ in rows]) if rows else []
     return {
-        "seq": seq,
-        "state": state,
-        "upto": kept.upto,
-        "anchor": anchor,
-        "anchored": kept.anchored,
-        "since": kept.since,
+        seq: _Kept(state, upto, anchored, since, None)
+        for (seq, _, upto, anchored, since), state in zip(rows, states, strict=True)
+        if state is not None
     }
 
 
-_SOME = "SELECT seq, state, upto, anchor, anchored, since FROM regimes WHERE seq IN :values"
+_SOME = "SELECT seq, state, upto, anchored, since FROM regimes WHERE seq IN :values"
+_ANCHOR = Statement("SELECT anchor FROM regimes WHERE seq = :seq")
+_MOVE = Statement(
+    "UPDATE regimes SET state = :state, upto = :upto, since = :since WHERE seq = :seq"
+)
 _EPISODE = Statement(
     "SELECT p.started_at, (SELECT MIN(o.number) FROM outcomes o WHERE o.eid = p.eid) "
     "FROM episodes p WHERE p.eid = :eid"
