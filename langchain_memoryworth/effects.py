@@ -135,7 +135,7 @@ def effect_of(surprise: int, size: int) -> float:
 
     Examples:
         >>> effect_of(8 * UNIT, 16 * UNIT)
-        0.25
+        0.1
     """
     return surprise / UNIT / (size / UNIT + STRENGTH)
 

@@ -18,6 +18,7 @@ from benchmarks.governance.pools import (
     uniform_pool,
 )
 from langchain_memoryworth.effects import (
+    STRENGTH,
     chance_below,
     deviation,
     effect,
@@ -106,7 +107,7 @@ def test_alone_the_effect_is_the_shrunk_distance_from_the_base():
     sums = Sums()
     for reward in [1.0] * 30 + [0.0] * 10:
         sums.settle([3], reward, base=0.5)
-    assert sums.effect(3) == pytest.approx(10 / (40 + 16))
+    assert sums.effect(3) == pytest.approx(10 / (40 + STRENGTH))
 
 
 def test_a_bystander_takes_part_by_its_size_only():
@@ -189,7 +190,7 @@ def test_ridge_is_what_a_dense_solution_gives_and_the_online_effects_approach_it
     design = np.zeros((EPISODES, 105))
     design[np.arange(EPISODES)[:, None], log.shown] = 1
     design[np.arange(EPISODES), 100 + log.context] = 1
-    penalty = np.diag([16.0] * 100 + [0.0] * 5)
+    penalty = np.diag([STRENGTH] * 100 + [0.0] * 5)
     dense = np.linalg.solve(design.T @ design + penalty, design.T @ log.success.astype(float))
     assert fit.effect == pytest.approx(dense[:100], abs=1e-9)
     residuals = log.success - design @ dense
@@ -201,8 +202,8 @@ def test_ridge_without_evidence_is_the_prior():
     none = np.zeros(0, dtype=np.int64)
     fit = ridge(none, none, np.zeros(0), np.zeros(0), none, memories=2)
     assert fit.effect.tolist() == [0.0, 0.0]
-    assert fit.deviation.tolist() == [0.125, 0.125]
-    assert fit.difference(0, 1) == (0.0, pytest.approx(0.125 * 2**0.5))
+    assert fit.deviation.tolist() == [0.0625, 0.0625]
+    assert fit.difference(0, 1) == (0.0, pytest.approx(0.0625 * 2**0.5))
 
 
 def test_ridge_refuses_what_it_cannot_hold():
