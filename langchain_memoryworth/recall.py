@@ -19,7 +19,7 @@ from langchain_memoryworth.memories import Memories
 from langchain_memoryworth.policy import Policy, Rank
 from langchain_memoryworth.records import Arm
 from langchain_memoryworth.space import Space
-from langchain_memoryworth.trials import Rates
+from langchain_memoryworth.trials import Chances
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +84,10 @@ class Recall:
         if query.episode_id is None:
             return best({})
         out: list[Selected] = []
-        if space.rates is None:
+        if space.chances is None:
             chosen = best({})
         else:
-            chosen, out = _hold_out(best, space.rates, policy.seed, query.episode_id)
+            chosen, out = _hold_out(best, space.chances, policy.seed, query.episode_id)
         if explores(policy.seed, query.episode_id, policy.exploration):
             chosen = self._explore(space, query, policy, weights, chosen, accepts)
         return [*chosen, *out]
@@ -184,7 +184,7 @@ class Recall:
 
 def _hold_out(
     best: Callable[[Mapping[int, Selected]], list[Selected]],
-    rates: Rates,
+    chances: Chances,
     seed: int,
     episode_id: str,
 ) -> tuple[list[Selected], list[Selected]]:
@@ -192,11 +192,11 @@ def _hold_out(
     out: dict[int, Selected] = {}
     while True:
         chosen = best(out)
-        drawn = [c for c in chosen if holds_out(seed, episode_id, c.seq, rates.of(c.seq))]
+        drawn = [c for c in chosen if holds_out(seed, episode_id, c.seq, chances.of(c.seq))]
         if not drawn:
-            shown = [c._replace(propensity=1 - rates.of(c.seq)) for c in chosen]
+            shown = [c._replace(propensity=1 - chances.of(c.seq)) for c in chosen]
             return shown, list(out.values())
-        out |= {c.seq: c._replace(arm=Arm.HELD_OUT, propensity=rates.of(c.seq)) for c in drawn}
+        out |= {c.seq: c._replace(arm=Arm.HELD_OUT, propensity=chances.of(c.seq)) for c in drawn}
 
 
 def on_probation(selected: Selected, propensity: float) -> Selected:

@@ -61,7 +61,7 @@ class Replica:
                 return True  # also the policy may have been changed meanwhile
             if any(c.kind == "trial" for c in changes):
                 for space in self._spaces.values():
-                    space.rates_known = False
+                    space.chances_known = False
             if changes and self._mirror is not None:
                 for space in self._spaces.values():
                     space.moved()
@@ -103,10 +103,10 @@ class Replica:
                 space = self._loaded(namespace, dimension, policy, now)
                 self._spaces[namespace] = space
                 self._keys[namespace_key(namespace)] = namespace
-            if not space.rates_known:
+            if not space.chances_known:
                 with self._database.read() as session:
-                    space.rates = self._trials.rates(session, namespace, policy)
-                space.rates_known = True
+                    space.chances = self._trials.chances(session, namespace, policy)
+                space.chances_known = True
             space.expire(now)
             return space
 

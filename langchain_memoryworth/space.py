@@ -16,7 +16,7 @@ from langchain_memoryworth.memories import Feed, Recount
 from langchain_memoryworth.pgvector_index import Mirror, PgVectorIndex
 from langchain_memoryworth.policy import Policy, Rank
 from langchain_memoryworth.records import Namespace
-from langchain_memoryworth.trials import Rates
+from langchain_memoryworth.trials import Chances
 
 _MOST_MOVED = 4096
 """Memories whose counters may wait for a query that ranks by them."""
@@ -51,8 +51,8 @@ class Space:
         self._loaded_at = now
         self._now = now
         self._life = policy.life(namespace)
-        self.rates: Rates | None = None
-        self.rates_known = False
+        self.chances: Chances | None = None
+        self.chances_known = False
         self._ends: dict[int, float] = {}
         self._queue: list[tuple[float, int]] = []
         self._moved: dict[int, Recount] = {}

@@ -20,7 +20,7 @@ from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Arm, MemoryLift, Namespace, Status, namespace_key
 
 
-class Rates(NamedTuple):
+class Chances(NamedTuple):
     """With which probability a memory that was retrieved is left out of the prompt.
 
     Attributes:
@@ -125,7 +125,7 @@ class Trials:
             standing.note(session, "trial", actor, said, now, standing=s)
             standing.changed(session, "trial", s.seq)
 
-    def rates(self, session: Session, namespace: Namespace, policy: Policy) -> Rates | None:
+    def chances(self, session: Session, namespace: Namespace, policy: Policy) -> Chances | None:
         """The probabilities in a namespace, None if nothing is ever held out."""
         rows = session.rows(_RATES, namespace=namespace_key(namespace))
         own = {
@@ -133,7 +133,7 @@ class Trials:
             for seq, rate, status in rows
             if rate is not None or policy.hold_out
         }
-        return Rates(policy.hold_out, own) if own or policy.hold_out else None
+        return Chances(policy.hold_out, own) if own or policy.hold_out else None
 
     def count(self, session: Session, namespace: Namespace, prefix: str) -> int:
         """How many memories are in a trial whose ids start with a text."""
