@@ -111,7 +111,7 @@ def effect_query(weight: float, *, optimism: float, noise: float = NOISE) -> Flo
 
     Args:
         weight: w, at least 0: similarity per unit of success rate.
-        optimism: c, at least 0.
+        optimism: c; below 0 the lower bound ranks.
         noise: Variance of one outcome, in (0, .25].
 
     Returns:

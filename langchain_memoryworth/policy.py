@@ -133,8 +133,9 @@ class Policy(BaseModel):
     effect_lift: float = Field(default=0.1, ge=0, le=2)
     """The most similarity that an effect may buy. Less than it may cost: a memory that fails had better give its place to any
     other, but one that always helps is no answer to a question it is not about."""
-    optimism: float = Field(default=0.0, ge=0, le=10)
-    """Standard deviations of its effect that a memory is credited with in the ranking, so that new ones get their chance."""
+    optimism: float = Field(default=0.0, ge=-10, le=10)
+    """Standard deviations of its effect that a memory is credited with in the ranking. Above 0 new ones get their chance; below 0
+    the lower bound ranks, so that what is known to help comes first."""
     uncertain: Literal["worth", "prior", "pool"] = "prior"
     """What ranks an UNCERTAIN memory: its own ratio, `prior`, or the average of its namespace (Definition 3.2)."""
     prior: float = Field(default=0.5, ge=0, le=1)
@@ -456,7 +457,7 @@ class Policy(BaseModel):
         return np.where(uncertain, 0.0, ratio), uncertain.astype(np.float64)
 
     def bonus(self, surprise: NDArray[np.int64], size: NDArray[np.int64]) -> NDArray[np.float64]:
-        """What `effect_weight` is put on: effect + optimism * its deviation.
+        """What `effect_weight` is put on: effect + optimism * its deviation, so an upper or a lower bound of the effect.
 
         Args:
             surprise: Sum of surprises in units of 2**-32, int64, shape (n,).
@@ -467,8 +468,11 @@ class Policy(BaseModel):
 
         Examples:
             >>> policy = Policy(effect_weight=1.0, optimism=1.0)
-            >>> policy.bonus(np.array([0, -8 * UNIT]), np.array([0, 16 * UNIT])).round(3).tolist()
+            >>> unknown_and_harmful = np.array([0, -8 * UNIT]), np.array([0, 16 * UNIT])
+            >>> policy.bonus(*unknown_and_harmful).round(3).tolist()
             [0.062, -0.044]
+            >>> Policy(effect_weight=1.0, optimism=-1.0).bonus(*unknown_and_harmful).round(3).tolist()
+            [-0.062, -0.156]
         """
         coordinates = effect_coordinates(
             surprise / UNIT,

@@ -245,12 +245,13 @@ def test_the_paper_is_the_paper() -> None:
 
 
 @pytest.mark.parametrize("index", ["flat", "pgvector"])
+@pytest.mark.parametrize("optimism", [0.5, -1.0])
 def test_the_ranking_by_effect_is_exact(
-    make_store: StoreMaker, index: str, request: pytest.FixtureRequest
+    make_store: StoreMaker, index: str, optimism: float, request: pytest.FixtureRequest
 ) -> None:
     url = request.getfixturevalue("postgres") if index == "pgvector" else "sqlite://"
     policy = plain(
-        effect_weight=2.0, effect_reach=0.1, optimism=0.5, suppress=False, exploration=0.0
+        effect_weight=2.0, effect_reach=0.1, optimism=optimism, suppress=False, exploration=0.0
     )
     store = make_store(url, policy=policy, index=index)
     texts = [f"tea note {i % 7} word{i}" for i in range(40)]
@@ -266,7 +267,7 @@ def test_the_ranking_by_effect_is_exact(
         vector = np.array(store.governor.embedding.embed_query(memory.text))
         e, n = memory.evidence, memory.evidence.size / UNIT
         effect = min(0.05, max(-0.05, (e.surprise / UNIT) / (n + STRENGTH)))
-        bonus = 2.0 * (effect + 0.5 * np.sqrt(0.25 / (n + STRENGTH)))
+        bonus = 2.0 * (effect + optimism * np.sqrt(0.25 / (n + STRENGTH)))
         expected[memory.id] = query @ vector / np.linalg.norm(vector) + bonus
     best = sorted(expected, key=expected.get, reverse=True)[:10]
     hits = store.governor.recall_by_vector(query, 10, track=False)
