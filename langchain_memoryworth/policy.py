@@ -23,7 +23,7 @@ from langchain_memoryworth import credible
 from langchain_memoryworth.base_rates import low_threshold
 from langchain_memoryworth.bonus import effect_coordinates, effect_query
 from langchain_memoryworth.credit import CreditFunction, CreditName, Shown, settle
-from langchain_memoryworth.effects import NOISE, STRENGTH, effect
+from langchain_memoryworth.effects import NOISE, STRENGTH, effect_of
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.evidence import UNIT, Evidence, effective_size, worth
 from langchain_memoryworth.records import Namespace, Status, Verdict
@@ -400,7 +400,7 @@ class Policy(BaseModel):
         if self.confidence is not None:
             rules += f", confidence {self.confidence:g}"
         if self.harm is not None:
-            shift = effect(evidence.surprise / UNIT, evidence.size / UNIT)
+            shift = effect_of(evidence.surprise, evidence.size)
             words += f", effect {shift:+.3f}"
             rules += f", harm {self.harm:g}"
         return f"{words}, {rules}"
@@ -417,7 +417,7 @@ class Policy(BaseModel):
     def _harms(self, evidence: Evidence, hysteresis: float) -> bool:
         if self.harm is None or evidence.surprise >= 0:
             return False
-        mean = effect(evidence.surprise / UNIT, evidence.size / UNIT)
+        mean = effect_of(evidence.surprise, evidence.size)
         confidence = max(0.5, self.harm - hysteresis)
         spread = math.sqrt(NOISE / (evidence.size / UNIT + STRENGTH))
         return mean <= -self.harm_margin - NormalDist().inv_cdf(confidence) * spread

@@ -15,6 +15,7 @@ from langchain_memoryworth.effects import STRENGTH
 from langchain_memoryworth.evidence import UNIT, Evidence
 from langchain_memoryworth.records import EpisodeKey
 from tests.fakes import assert_exact
+from tests.notes import filled, run, suppressed
 from tests.policies import plain
 
 StoreMaker = Callable[..., MemoryWorthStore]
@@ -23,23 +24,6 @@ StoreMaker = Callable[..., MemoryWorthStore]
 def counts(good: int, bad: int) -> Evidence:
     n = (good + bad) * UNIT
     return Evidence(good * UNIT, bad * UNIT, n, n, good + bad)
-
-
-def filled(
-    make_store: StoreMaker, count: int, policy: Policy, url: str = "sqlite://"
-) -> MemoryWorthStore:
-    store = make_store(url, policy=policy)
-    store.add_texts([f"note {i}" for i in range(count)], ids=[f"m{i}" for i in range(count)])
-    return store
-
-
-def run(store: MemoryWorthStore, name: str, ids: list[str], outcome: float) -> None:
-    store.governor.expose_documents(EpisodeKey(name), [Document("", id=i) for i in ids])
-    store.record_outcome(name, outcome)
-
-
-def suppressed(store: MemoryWorthStore) -> set[str]:
-    return {m.id for m in store.suppressed()}
 
 
 # -- by bounds --------------------------------------------------------------------------------------------------

@@ -4,28 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from langchain_core.documents import Document
 
-from langchain_memoryworth import MemoryWorthStore, Policy
-from langchain_memoryworth.records import EpisodeKey
+from langchain_memoryworth import Policy
 from tests.conftest import StoreMaker
+from tests.notes import filled, run, suppressed
 
 K = 4
-
-
-def filled(make_store: StoreMaker, count: int, policy: Policy | None = None) -> MemoryWorthStore:
-    store = make_store(policy=policy)
-    store.add_texts([f"note {i}" for i in range(count)], ids=[f"m{i}" for i in range(count)])
-    return store
-
-
-def run(store: MemoryWorthStore, name: str, ids: list[str], outcome: float) -> None:
-    store.governor.expose_documents(EpisodeKey(name), [Document("", id=i) for i in ids])
-    store.record_outcome(name, outcome)
-
-
-def suppressed(store: MemoryWorthStore) -> set[str]:
-    return {m.id for m in store.suppressed()}
 
 
 def test_a_store_without_a_policy_has_the_default(make_store: StoreMaker) -> None:

@@ -130,6 +130,13 @@ def add(store: MemoryWorthStore, vectors: np.ndarray, first: int = 0, **options:
     store.add_embeddings(pairs, ids=[str(n) for n in numbers], **options)
 
 
+def build(make_store: StoreMaker, url: str, vectors: np.ndarray) -> None:
+    """A store of these vectors that was searched once, so that its graph is on a file."""
+    with make_store(url, index="hnsw") as store:
+        add(store, vectors)
+        best(store, vectors[0])
+
+
 def best(store: MemoryWorthStore, query: np.ndarray, k: int = 5) -> list[str | None]:
     return [d.id for d in store.similarity_search_by_vector(query.tolist(), k)]
 
@@ -206,9 +213,7 @@ def test_a_damaged_graph_is_built_anew_and_the_log_says_so(
     damage: Callable[[bytes], bytes],
 ) -> None:
     url, vectors = f"sqlite:///{tmp_path}/m.db", vectors_of(400)
-    with make_store(url, index="hnsw") as store:
-        add(store, vectors)
-        best(store, vectors[0])
+    build(make_store, url, vectors)
     (file,) = graph_files(tmp_path)
     whole = file.read_bytes()
     file.write_bytes(damage(whole))
@@ -230,9 +235,7 @@ def test_a_graph_with_pickled_objects_in_it_is_not_read(
     make_store: StoreMaker, tmp_path: Path, linked: list[int]
 ) -> None:
     url, vectors = f"sqlite:///{tmp_path}/m.db", vectors_of(40)
-    with make_store(url, index="hnsw") as store:
-        add(store, vectors)
-        best(store, vectors[0])
+    build(make_store, url, vectors)
     (file,) = graph_files(tmp_path)
     with file.open("wb") as target:
         np.savez(target, seqs=np.array([object()]), marks=np.zeros(1), links=np.zeros(1))
@@ -278,9 +281,7 @@ def test_what_was_erased_leaves_the_file_with_the_next_search(
     make_store: StoreMaker, tmp_path: Path, linked: list[int]
 ) -> None:
     url, vectors = f"sqlite:///{tmp_path}/m.db", vectors_of(200)
-    with make_store(url, index="hnsw") as store:
-        add(store, vectors)
-        best(store, vectors[0])
+    build(make_store, url, vectors)
     (file,) = graph_files(tmp_path)
     before = Graphs("hnsw", "", tmp_path / "m.db", None).read((), D)
     assert before is not None

@@ -8,27 +8,15 @@ import numpy as np
 import pytest
 from langchain_core.documents import Document
 
-from langchain_memoryworth import MemoryWorthStore, Policy, Status, regimes, standing
+from langchain_memoryworth import MemoryWorthStore, Status, regimes, standing
 from langchain_memoryworth.drift import current, fresh, pack, update
 from langchain_memoryworth.records import EpisodeKey
 from tests.fakes import assert_exact, execute, query
+from tests.notes import filled, run
 from tests.policies import plain
 
 StoreMaker = Callable[..., MemoryWorthStore]
 DRIFT = plain(decline=0.99, confidence=0.95, exploration=0.0)
-
-
-def run(store: MemoryWorthStore, name: str, ids: list[str], outcome: float) -> None:
-    store.governor.expose_documents(EpisodeKey(name), [Document("", id=i) for i in ids])
-    store.record_outcome(name, outcome)
-
-
-def filled(
-    make_store: StoreMaker, url: str, count: int, policy: Policy = DRIFT
-) -> MemoryWorthStore:
-    store = make_store(url, policy=policy)
-    store.add_texts([f"note {i}" for i in range(count)], ids=[f"m{i}" for i in range(count)])
-    return store
 
 
 def kept(store: MemoryWorthStore) -> dict[int, bytes]:
@@ -53,7 +41,7 @@ def replayed(store: MemoryWorthStore) -> dict[int, bytes]:
 
 def test_a_good_memory_that_goes_stale_is_hidden_soon(make_store: StoreMaker, url: str) -> None:
     """After 100 good retrievals the ratio would take 150 failures to fall below .4."""
-    store = filled(make_store, url, 1)
+    store = filled(make_store, 1, DRIFT, url)
     for i in range(100):
         run(store, f"good-{i}", ["m0"], i % 7 != 0)
     assert store.memory("m0").status is Status.ACTIVE
@@ -78,13 +66,13 @@ def regimes_of(store: MemoryWorthStore, memory_id: str) -> list[np.ndarray]:
 
 
 def test_without_the_rule_nothing_is_kept(make_store: StoreMaker) -> None:
-    store = filled(make_store, "sqlite://", 1, plain())
+    store = filled(make_store, 1, plain(), "sqlite://")
     run(store, "r", ["m0"], True)
     assert kept(store) == {}
 
 
 def test_the_rule_may_begin_later(make_store: StoreMaker, file_url: str) -> None:
-    store = filled(make_store, file_url, 2, plain(suppress=False))
+    store = filled(make_store, 2, plain(suppress=False), file_url)
     for i in range(80):
         run(store, f"r{i}", ["m0", "m1"], i < 50)
     store.close()
@@ -95,7 +83,7 @@ def test_the_rule_may_begin_later(make_store: StoreMaker, file_url: str) -> None
 
 
 def test_after_a_restore_it_starts_anew(make_store: StoreMaker, url: str) -> None:
-    store = filled(make_store, url, 1)
+    store = filled(make_store, 1, DRIFT, url)
     for i in range(60):
         run(store, f"r{i}", ["m0"], i < 40)
     assert store.memory("m0").status is Status.SUPPRESSED
@@ -111,7 +99,7 @@ def test_corrections_give_what_a_full_replay_gives(
 ) -> None:
     """Random outcomes, corrections near and far, withdrawals, late exposures and restores."""
     rng = np.random.default_rng(seed)
-    store = filled(make_store, url, 4, plain(decline=0.99, suppress=seed % 2 == 0))
+    store = filled(make_store, 4, plain(decline=0.99, suppress=seed % 2 == 0), url)
     done: list[str] = []
     for i in range(220):
         ids = [f"m{j}" for j in rng.choice(4, 2, replace=False)]
@@ -144,7 +132,7 @@ def test_corrections_give_what_a_full_replay_gives(
 
 
 def test_a_state_of_another_release_is_replayed(make_store: StoreMaker) -> None:
-    store = filled(make_store, "sqlite://", 1)
+    store = filled(make_store, 1, DRIFT, "sqlite://")
     for i in range(10):
         run(store, f"r{i}", ["m0"], i % 2)
     execute(store, "UPDATE regimes SET state = :state", state=b"\x07old")
@@ -153,7 +141,7 @@ def test_a_state_of_another_release_is_replayed(make_store: StoreMaker) -> None:
 
 
 def test_an_erased_memory_leaves_no_detector(make_store: StoreMaker) -> None:
-    store = filled(make_store, "sqlite://", 2)
+    store = filled(make_store, 2, DRIFT, "sqlite://")
     run(store, "r", ["m0", "m1"], True)
     store.erase("m0")
     assert len(kept(store)) == 1
