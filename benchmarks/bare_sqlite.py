@@ -11,8 +11,8 @@ import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from langchain_memoryworth.drift import fresh, pack
-from langchain_memoryworth.evidence import UNIT, squared_weight
+from langchain_memoryworth.estimators.drift import fresh, pack
+from langchain_memoryworth.estimators.evidence import UNIT, squared_weight
 
 
 class BareEpisodes:

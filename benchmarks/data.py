@@ -14,7 +14,7 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 from numpy.typing import NDArray
 
 from langchain_memoryworth import MemoryWorthStore
-from langchain_memoryworth.index import Kind
+from langchain_memoryworth.vectors.index import Kind
 
 DIMENSION = 384
 K = 8

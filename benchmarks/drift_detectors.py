@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.tables import arguments, show, table
-from langchain_memoryworth import drift
-from langchain_memoryworth.beta import Floats, cdfs
-from langchain_memoryworth.discount import added, nothing
+from langchain_memoryworth.estimators import drift
+from langchain_memoryworth.estimators.beta import Floats, cdfs
+from langchain_memoryworth.estimators.discount import added, nothing
 
 COMMAND = "benchmarks.drift_detectors"
 THETA = 0.4

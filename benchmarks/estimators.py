@@ -9,8 +9,8 @@ import numpy as np
 
 from benchmarks.rows import Row
 from benchmarks.timing import Spread
-from langchain_memoryworth import drift
-from langchain_memoryworth.credible import PRIOR, is_below, parameters
+from langchain_memoryworth.estimators import drift
+from langchain_memoryworth.estimators.credible import PRIOR, is_below, parameters
 
 K = 8
 _POOL = 400

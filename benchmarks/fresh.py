@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from langchain_memoryworth.index import Kind
+from langchain_memoryworth.vectors.index import Kind
 
 
 class Opened(NamedTuple):

@@ -21,9 +21,9 @@ from benchmarks import fresh
 from benchmarks.data import DIMENSION, Floats, filled, folder
 from benchmarks.machine import description
 from benchmarks.tables import put, table
-from langchain_memoryworth.coordinates import TERMS
-from langchain_memoryworth.graphs import Graphs
-from langchain_memoryworth.index import Kind, VectorIndex
+from langchain_memoryworth.vectors.coordinates import TERMS
+from langchain_memoryworth.vectors.graphs import Graphs
+from langchain_memoryworth.vectors.index import Kind, VectorIndex
 
 _K = 10
 _QUERIES = 50

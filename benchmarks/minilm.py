@@ -16,7 +16,7 @@ from benchmarks.rows import Row
 from benchmarks.timing import Spread
 from langchain_memoryworth import MemoryWorthStore
 from langchain_memoryworth.demo.offline_model import use_packaged_model
-from langchain_memoryworth.embeddings import SentenceTransformerEmbeddings
+from langchain_memoryworth.vectors.embeddings import SentenceTransformerEmbeddings
 
 _MOST = 0.03
 

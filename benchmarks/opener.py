@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.data import DIMENSION, K, bare_index, opened, queries
-from langchain_memoryworth.index import Kind
+from langchain_memoryworth.vectors.index import Kind
 
 
 def measure(work: Callable[[Path, Any], object], path: str) -> None:

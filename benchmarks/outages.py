@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.tables import arguments, show, table
-from langchain_memoryworth import drift
-from langchain_memoryworth.base_rates import HALF_LIFE, MARGIN, base_rate, low_threshold
-from langchain_memoryworth.beta import Floats
-from langchain_memoryworth.credible import is_below
-from langchain_memoryworth.discount import Discounted, added, discounted, nothing
+from langchain_memoryworth.estimators import drift
+from langchain_memoryworth.estimators.base_rates import HALF_LIFE, MARGIN, base_rate, low_threshold
+from langchain_memoryworth.estimators.beta import Floats
+from langchain_memoryworth.estimators.credible import is_below
+from langchain_memoryworth.estimators.discount import Discounted, added, discounted, nothing
 
 COMMAND = "benchmarks.outages"
 Rows = NDArray[np.intp]

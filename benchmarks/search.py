@@ -11,8 +11,8 @@ import numpy as np
 from benchmarks.data import DIMENSION, Floats, K, bare_index, queries, unit_vectors
 from benchmarks.rows import Row, excess_row, ratio_row
 from benchmarks.timing import COPIES, Pairs, Side, in_turn
-from langchain_memoryworth.coordinates import TERMS
-from langchain_memoryworth.index import VectorIndex
+from langchain_memoryworth.vectors.coordinates import TERMS
+from langchain_memoryworth.vectors.index import VectorIndex
 
 SHARES = (0.0, 0.3, 0.9)
 _WEIGHTS = (1.0, 0.4, 0.2, *[0.0] * (TERMS - 2))

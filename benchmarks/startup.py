@@ -62,7 +62,7 @@ def _help() -> list[str]:
     script = Path(sys.executable).parent / "langchain-memoryworth"
     if script.exists():
         return [str(script), "--help"]
-    code = "from langchain_memoryworth.cli import main; main()"
+    code = "from langchain_memoryworth.cli.main import main; main()"
     return [sys.executable, "-c", code, "--help"]
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.tables import arguments, show, table
-from langchain_memoryworth import drift
+from langchain_memoryworth.estimators import drift
 
 COMMAND = "benchmarks.traffic_shift"
 EASY, HARD = 0.9, 0.3

@@ -14,10 +14,10 @@ import numpy as np
 
 from benchmarks.absorbing_chain import boundary, ever, median
 from benchmarks.tables import arguments, show, table
-from langchain_memoryworth.anytime import log_evidence, v_min_for
-from langchain_memoryworth.credible import PRIOR, Prior, is_below, parameters
-from langchain_memoryworth.noise import observed_rate, probability_below
-from langchain_memoryworth.prior import prior_of_pool
+from langchain_memoryworth.estimators.anytime import log_evidence, v_min_for
+from langchain_memoryworth.estimators.credible import PRIOR, Prior, is_below, parameters
+from langchain_memoryworth.estimators.noise import observed_rate, probability_below
+from langchain_memoryworth.estimators.prior import prior_of_pool
 
 COMMAND = "benchmarks.verdict_rules"
 THETA = 0.4

@@ -9,7 +9,7 @@ from fastapi import FastAPI, HTTPException, Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from langchain_memoryworth.errors import InvalidInputError, UnknownRunError
-from langchain_memoryworth.unembedded import UnembeddedStore
+from langchain_memoryworth.service.unembedded import UnembeddedStore
 
 app = FastAPI()
 store = UnembeddedStore(os.environ.get("MEMORYWORTH_DATABASE", "sqlite:///memories.db"))

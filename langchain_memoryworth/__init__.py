@@ -9,15 +9,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from langchain_memoryworth.attribution import by_citation, by_embedding, by_words
-    from langchain_memoryworth.base_store import GovernedStore
-    from langchain_memoryworth.callbacks import MemoryWorthCallbackHandler, memory_worth
-    from langchain_memoryworth.credit import Shown, signed_outcome
+    from langchain_memoryworth.adapters.base_store import GovernedStore
+    from langchain_memoryworth.adapters.callbacks import MemoryWorthCallbackHandler, memory_worth
+    from langchain_memoryworth.adapters.governed import GovernedRetriever, govern
+    from langchain_memoryworth.adapters.middleware import MemoryWorthMiddleware
+    from langchain_memoryworth.adapters.nodes import OutcomeNode, RecallNode
+    from langchain_memoryworth.adapters.recorder import SHOWN_EVENT, USED_EVENT
+    from langchain_memoryworth.adapters.retriever import MemoryWorthRetriever
+    from langchain_memoryworth.adapters.suppression import SuppressionFilter
+    from langchain_memoryworth.adapters.vectorstore import MemoryWorthStore
     from langchain_memoryworth.errors import MemoryWorthError
-    from langchain_memoryworth.evaluators import evaluator, scores_of
-    from langchain_memoryworth.evidence import Evidence, worth
-    from langchain_memoryworth.governed import GovernedRetriever, govern
-    from langchain_memoryworth.judges import (
+    from langchain_memoryworth.estimators.credit import Shown, signed_outcome
+    from langchain_memoryworth.estimators.evidence import Evidence, Verdict, worth
+    from langchain_memoryworth.outcomes.attribution import by_citation, by_embedding, by_words
+    from langchain_memoryworth.outcomes.evaluators import evaluator, scores_of
+    from langchain_memoryworth.outcomes.judges import (
         Run,
         exact_match,
         exceptions_as_failure,
@@ -27,64 +33,58 @@ if TYPE_CHECKING:
         rejections_as_failure,
         tool_errors_as_failure,
     )
-    from langchain_memoryworth.langfuse_source import LangfuseScores
-    from langchain_memoryworth.langsmith_source import LangSmithFeedback
-    from langchain_memoryworth.middleware import MemoryWorthMiddleware
-    from langchain_memoryworth.nodes import OutcomeNode, RecallNode
+    from langchain_memoryworth.outcomes.langfuse_source import LangfuseScores
+    from langchain_memoryworth.outcomes.langsmith_source import LangSmithFeedback
+    from langchain_memoryworth.outcomes.sources import Feedback, OutcomeSource, Pulled, apull, pull
     from langchain_memoryworth.policy import Policy, Quarantine
-    from langchain_memoryworth.recorder import SHOWN_EVENT, USED_EVENT
-    from langchain_memoryworth.records import Health, Memory, Outcome, Status, Verdict
-    from langchain_memoryworth.retriever import MemoryWorthRetriever
-    from langchain_memoryworth.sources import Feedback, OutcomeSource, Pulled, apull, pull
-    from langchain_memoryworth.suppression import SuppressionFilter
-    from langchain_memoryworth.vectorstore import MemoryWorthStore
+    from langchain_memoryworth.records import Health, Memory, Outcome, Status
 
 _HOME = {
-    "SHOWN_EVENT": "recorder",
-    "USED_EVENT": "recorder",
-    "Evidence": "evidence",
-    "Feedback": "sources",
-    "GovernedRetriever": "governed",
-    "GovernedStore": "base_store",
+    "SHOWN_EVENT": "adapters.recorder",
+    "USED_EVENT": "adapters.recorder",
+    "Evidence": "estimators.evidence",
+    "Feedback": "outcomes.sources",
+    "GovernedRetriever": "adapters.governed",
+    "GovernedStore": "adapters.base_store",
     "Health": "records",
-    "LangSmithFeedback": "langsmith_source",
-    "LangfuseScores": "langfuse_source",
+    "LangSmithFeedback": "outcomes.langsmith_source",
+    "LangfuseScores": "outcomes.langfuse_source",
     "Memory": "records",
-    "MemoryWorthCallbackHandler": "callbacks",
+    "MemoryWorthCallbackHandler": "adapters.callbacks",
     "MemoryWorthError": "errors",
-    "MemoryWorthMiddleware": "middleware",
-    "MemoryWorthRetriever": "retriever",
-    "MemoryWorthStore": "vectorstore",
+    "MemoryWorthMiddleware": "adapters.middleware",
+    "MemoryWorthRetriever": "adapters.retriever",
+    "MemoryWorthStore": "adapters.vectorstore",
     "Outcome": "records",
-    "OutcomeNode": "nodes",
-    "OutcomeSource": "sources",
+    "OutcomeNode": "adapters.nodes",
+    "OutcomeSource": "outcomes.sources",
     "Policy": "policy",
-    "Pulled": "sources",
+    "Pulled": "outcomes.sources",
     "Quarantine": "policy",
-    "RecallNode": "nodes",
-    "Run": "judges",
-    "Shown": "credit",
+    "RecallNode": "adapters.nodes",
+    "Run": "outcomes.judges",
+    "Shown": "estimators.credit",
     "Status": "records",
-    "SuppressionFilter": "suppression",
-    "Verdict": "records",
-    "evaluator": "evaluators",
-    "exact_match": "judges",
-    "exceptions_as_failure": "judges",
-    "first_known": "judges",
-    "govern": "governed",
-    "keyword_match": "judges",
-    "memory_worth": "callbacks",
-    "output_key": "judges",
-    "apull": "sources",
-    "by_citation": "attribution",
-    "by_embedding": "attribution",
-    "by_words": "attribution",
-    "pull": "sources",
-    "rejections_as_failure": "judges",
-    "scores_of": "evaluators",
-    "signed_outcome": "credit",
-    "tool_errors_as_failure": "judges",
-    "worth": "evidence",
+    "SuppressionFilter": "adapters.suppression",
+    "Verdict": "estimators.evidence",
+    "evaluator": "outcomes.evaluators",
+    "exact_match": "outcomes.judges",
+    "exceptions_as_failure": "outcomes.judges",
+    "first_known": "outcomes.judges",
+    "govern": "adapters.governed",
+    "keyword_match": "outcomes.judges",
+    "memory_worth": "adapters.callbacks",
+    "output_key": "outcomes.judges",
+    "apull": "outcomes.sources",
+    "by_citation": "outcomes.attribution",
+    "by_embedding": "outcomes.attribution",
+    "by_words": "outcomes.attribution",
+    "pull": "outcomes.sources",
+    "rejections_as_failure": "outcomes.judges",
+    "scores_of": "outcomes.evaluators",
+    "signed_outcome": "estimators.credit",
+    "tool_errors_as_failure": "outcomes.judges",
+    "worth": "estimators.evidence",
 }
 
 __all__ = [

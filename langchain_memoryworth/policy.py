@@ -19,16 +19,16 @@ from pydantic import (
     model_validator,
 )
 
-from langchain_memoryworth import credible
-from langchain_memoryworth.base_rates import low_threshold
-from langchain_memoryworth.bonus import effect_coordinates, effect_query
-from langchain_memoryworth.credit import CreditFunction, CreditName, Shown, settle
-from langchain_memoryworth.effects import NOISE, STRENGTH, effect_of
 from langchain_memoryworth.errors import InvalidInputError
-from langchain_memoryworth.evidence import UNIT, Evidence, effective_size, worth
-from langchain_memoryworth.records import Namespace, Status, Verdict
+from langchain_memoryworth.estimators import credible
+from langchain_memoryworth.estimators.base_rates import low_threshold
+from langchain_memoryworth.estimators.bonus import effect_coordinates, effect_query
+from langchain_memoryworth.estimators.credit import CreditFunction, CreditName, Shown, settle
+from langchain_memoryworth.estimators.effects import NOISE, STRENGTH, effect_of
+from langchain_memoryworth.estimators.evidence import UNIT, Evidence, Verdict, effective_size, worth
+from langchain_memoryworth.estimators.use import Use
+from langchain_memoryworth.records import Namespace, Status
 from langchain_memoryworth.statuses import AUTOMATIC
-from langchain_memoryworth.use import Use
 
 Rank = tuple[float, float, float]
 """Weights of (similarity, worth, recency) in the ranking."""

@@ -9,8 +9,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from langchain_memoryworth.evidence import Evidence
-from langchain_memoryworth.use import Use
+from langchain_memoryworth.estimators.evidence import Evidence, Verdict
+from langchain_memoryworth.estimators.use import Use
 
 Namespace = tuple[str, ...]
 """Segments, compared whole; `()` is the default one."""
@@ -19,15 +19,6 @@ Namespace = tuple[str, ...]
 def namespace_key(namespace: Namespace) -> str:
     """A namespace as the database compares it: by whole segments, `%` and `_` being plain characters."""
     return json.dumps(list(namespace), ensure_ascii=False)
-
-
-class Verdict(StrEnum):
-    """What the evidence says of a memory (the paper's Definition 3.2)."""
-
-    HIGH = "high"
-    MIXED = "mixed"
-    LOW = "low"
-    UNCERTAIN = "uncertain"
 
 
 class Status(StrEnum):

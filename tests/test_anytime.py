@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from scipy.special import betaln
 
 from benchmarks.absorbing_chain import boundary, ever
-from langchain_memoryworth.anytime import (
+from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.estimators.anytime import (
     confidence_sequence,
     divergence,
     log_evidence,
     retrievals_to_decide,
     v_min_for,
 )
-from langchain_memoryworth.errors import InvalidInputError
 
 
 @given(st.floats(0.01, 0.99), st.integers(0, 500), st.integers(0, 500))
@@ -69,7 +69,7 @@ def test_it_is_ever_wrong_with_at_most_the_probability_said(p: float, alpha: flo
 
 
 def test_a_credible_bound_looked_at_as_often_is_wrong_more_often() -> None:
-    from langchain_memoryworth.credible import is_below
+    from langchain_memoryworth.estimators.credible import is_below
 
     credible = boundary(lambda s, n: is_below(0.4, 1 + s, 1 + n - s, 0.95), 1_000)
     assert ever(credible, 0.4)[-1] > 0.15

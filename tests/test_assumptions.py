@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_memoryworth import drift
-from langchain_memoryworth.assumptions import (
+from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.estimators import drift
+from langchain_memoryworth.estimators.assumptions import (
     Finding,
     bounded_outcomes,
     constant_rates,
@@ -18,7 +19,6 @@ from langchain_memoryworth.assumptions import (
     overdispersion,
     stationarity,
 )
-from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.experiments.assumptions import EASY, HARD, regimes
 
 

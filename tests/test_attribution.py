@@ -30,9 +30,9 @@ from langchain_memoryworth import (
     first_known,
     memory_worth,
 )
-from langchain_memoryworth.attribution import written
 from langchain_memoryworth.errors import InvalidInputError
-from langchain_memoryworth.overlap import cited_ids, cited_numbers, containments, words
+from langchain_memoryworth.estimators.overlap import cited_ids, cited_numbers, containments, words
+from langchain_memoryworth.outcomes.attribution import written
 from tests.agents_fixtures import WAYS, Answering, Go, ask, calls, first_then, look
 from tests.fakes import HashedWords, assert_exact
 from tests.runs_fixtures import filled, rewards, text

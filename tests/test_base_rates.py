@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.outages import World
-from langchain_memoryworth.base_rates import base_rate, low_threshold, may_suppress, room
 from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.estimators.base_rates import base_rate, low_threshold, may_suppress, room
 
 # -- arithmetic
 

@@ -500,7 +500,7 @@ def test_a_neighbour_whose_name_begins_alike_is_not_counted(make_store: StoreMak
         governed.search(("acme-corp",), query=QUERY)
     episode.record(False)
     held = governed._external.left_out
-    from langchain_memoryworth.base_store import _prefix
+    from langchain_memoryworth.adapters.base_store import _prefix
 
     assert [held(5, _prefix(s)) for s in (("acme-corp",), ("acme",), ())] == [1, 0, 1]
 

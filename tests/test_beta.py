@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from langchain_memoryworth.beta import cdf, cdfs, log_gamma, quantile, quantiles
+from langchain_memoryworth.estimators.beta import cdf, cdfs, log_gamma, quantile, quantiles
 
 shapes = st.floats(0.05, 5_000)
 

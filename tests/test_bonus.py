@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_memoryworth.bonus import (
+from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.estimators.bonus import (
     effect_coordinates,
     effect_query,
     worth_coordinates,
     worth_query,
 )
-from langchain_memoryworth.effects import deviation, effect
-from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.estimators.effects import deviation, effect
 
 shares = st.floats(0, 1)
 sizes = st.floats(0, 1e4)

@@ -39,7 +39,7 @@ def test_a_wrong_option_is_a_usage_error_without_a_traceback():
 def test_a_missing_extra_names_the_pip_command():
     code = (
         "import sys; sys.modules['typer'] = None; "
-        "from langchain_memoryworth.cli import main; main()"
+        "from langchain_memoryworth.cli.main import main; main()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from langchain_memoryworth import MemoryWorthStore
-from langchain_memoryworth.commands import app
+from langchain_memoryworth.cli.commands import app
 from langchain_memoryworth.errors import MemoryWorthError
 from langchain_memoryworth.records import Status
 from langchain_memoryworth.terminal import clean
@@ -309,7 +309,7 @@ def test_errors_are_one_clean_line(file: Path):
 def test_no_embedding_model_is_loaded(file: Path):
     code = (
         "import sys; sys.argv = ['x', 'list', '-d', sys.argv[1], '--json'];"
-        "from langchain_memoryworth.cli import main\n"
+        "from langchain_memoryworth.cli.main import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         "print(sorted({m.split('.')[0] for m in sys.modules} "
@@ -332,7 +332,7 @@ def test_every_command_has_help_and_json(cli: Cli, name: str):
 
 
 def test_without_a_model_nothing_can_be_searched(make_store: StoreMaker, file: Path):
-    from langchain_memoryworth.unembedded import UnembeddedStore
+    from langchain_memoryworth.service.unembedded import UnembeddedStore
 
     with UnembeddedStore(f"sqlite:///{file}", clock=Clock()) as store:
         assert store.governor.embedding_name == "hashed-words"

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from benchmarks.governance.pools import Log, memory_worth, online_effects, topic_pool
 from benchmarks.governance.strata import by_co_retrieval, by_query, confounded, queries, within
-from langchain_memoryworth import clusters, contexts
 from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.estimators import clusters, contexts
+from langchain_memoryworth.estimators.strata import stratified_worth
 from langchain_memoryworth.experiments.simulator import spearman
-from langchain_memoryworth.strata import stratified_worth
 
 EPISODES = 10_000
 SEEDS = 5

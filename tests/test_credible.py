@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scipy.stats import beta
 
 from benchmarks.absorbing_chain import boundary, ever, median
-from langchain_memoryworth.credible import (
+from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.estimators.credible import (
     PRIOR,
     Posterior,
     are_below,
@@ -21,10 +22,8 @@ from langchain_memoryworth.credible import (
     verdict,
     verdicts,
 )
-from langchain_memoryworth.errors import InvalidInputError
-from langchain_memoryworth.evidence import UNIT, Evidence
-from langchain_memoryworth.prior import prior_of_pool
-from langchain_memoryworth.records import Verdict
+from langchain_memoryworth.estimators.evidence import UNIT, Evidence, Verdict
+from langchain_memoryworth.estimators.prior import prior_of_pool
 
 ratios = st.floats(0, 1)
 sizes = st.floats(0, 2_000)

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_memoryworth.credit import (
+from langchain_memoryworth.errors import InvalidCreditError, InvalidOutcomeError
+from langchain_memoryworth.estimators.credit import (
     Credit,
     CreditName,
     Shown,
@@ -27,8 +28,7 @@ from langchain_memoryworth.credit import (
     signed_outcome,
     to_units,
 )
-from langchain_memoryworth.errors import InvalidCreditError, InvalidOutcomeError
-from langchain_memoryworth.evidence import UNIT, Evidence
+from langchain_memoryworth.estimators.evidence import UNIT, Evidence
 
 
 def short(value: object) -> str:

@@ -10,9 +10,9 @@ from langchain_core.documents import Document
 from pydantic import ValidationError
 
 from langchain_memoryworth import MemoryWorthStore, Policy, Status, Verdict
-from langchain_memoryworth.credible import verdict
-from langchain_memoryworth.effects import STRENGTH
-from langchain_memoryworth.evidence import UNIT, Evidence
+from langchain_memoryworth.estimators.credible import verdict
+from langchain_memoryworth.estimators.effects import STRENGTH
+from langchain_memoryworth.estimators.evidence import UNIT, Evidence
 from langchain_memoryworth.records import EpisodeKey
 from tests.fakes import assert_exact
 from tests.notes import filled, run, suppressed

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from scipy.special import betainc, betaln
 
 from benchmarks.traffic_shift import Judge, alarms
-from langchain_memoryworth import drift
-from langchain_memoryworth.drift import (
+from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.estimators import drift
+from langchain_memoryworth.estimators.drift import (
     HAZARD,
     HYPOTHESES,
     current,
@@ -21,7 +22,6 @@ from langchain_memoryworth.drift import (
     unpack,
     update,
 )
-from langchain_memoryworth.errors import InvalidInputError
 
 outcomes = st.lists(
     st.tuples(

@@ -17,7 +17,8 @@ from benchmarks.governance.pools import (
     topic_pool,
     uniform_pool,
 )
-from langchain_memoryworth.effects import (
+from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.estimators.effects import (
     STRENGTH,
     chance_below,
     deviation,
@@ -26,10 +27,9 @@ from langchain_memoryworth.effects import (
     harmful,
     surprise,
 )
-from langchain_memoryworth.errors import InvalidInputError
-from langchain_memoryworth.evidence import UNIT
+from langchain_memoryworth.estimators.evidence import UNIT
+from langchain_memoryworth.estimators.ridge import LIMIT, ridge
 from langchain_memoryworth.experiments.simulator import spearman
-from langchain_memoryworth.ridge import LIMIT, ridge
 
 EPISODES = 10_000
 SEEDS = 4

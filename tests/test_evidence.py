@@ -10,8 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langchain_memoryworth import worth as public_worth
-from langchain_memoryworth.credit import Shown, settle
-from langchain_memoryworth.evidence import UNIT, Evidence, effective_size, squared_weight, worth
+from langchain_memoryworth.estimators.credit import Shown, settle
+from langchain_memoryworth.estimators.evidence import (
+    UNIT,
+    Evidence,
+    effective_size,
+    squared_weight,
+    worth,
+)
 
 # Up to a million retrievals: so far every count is exact as a float64.
 units = st.integers(min_value=0, max_value=1_000_000 * UNIT)

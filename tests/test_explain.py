@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from scipy.stats import beta
 
 from langchain_memoryworth import MemoryWorthStore
-from langchain_memoryworth.beta import cdf, quantile
-from langchain_memoryworth.credible import belief
 from langchain_memoryworth.errors import MemoryNotFoundError, UnknownRunError
-from langchain_memoryworth.evidence import UNIT, Evidence
+from langchain_memoryworth.estimators.beta import cdf, quantile
+from langchain_memoryworth.estimators.credible import belief
+from langchain_memoryworth.estimators.evidence import UNIT, Evidence
 from langchain_memoryworth.policy import Quarantine
 from langchain_memoryworth.records import Arm, Status
 from tests.conftest import StoreMaker

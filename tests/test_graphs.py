@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from langchain_memoryworth import MemoryWorthStore
-from langchain_memoryworth.coordinates import TERMS, Coordinates
 from langchain_memoryworth.errors import InvalidInputError
-from langchain_memoryworth.graphs import Graphs
-from langchain_memoryworth.index import Graph, VectorIndex
+from langchain_memoryworth.vectors.coordinates import TERMS, Coordinates
+from langchain_memoryworth.vectors.graphs import Graphs
+from langchain_memoryworth.vectors.index import Graph, VectorIndex
 
 StoreMaker = Callable[..., MemoryWorthStore]
 WithGraph = Literal["hnsw", "hnsw-fp16"]

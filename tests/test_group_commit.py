@@ -26,7 +26,7 @@ from langchain_memoryworth.errors import (
     StoreClosedError,
     UnknownRunError,
 )
-from langchain_memoryworth.group_commit import MOST, GroupCommit
+from langchain_memoryworth.ledger.group_commit import MOST, GroupCommit
 from langchain_memoryworth.records import EpisodeKey
 from tests.fakes import HashedWords, assert_exact, counters, fold_of_ledger, query
 

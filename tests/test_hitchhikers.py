@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from benchmarks.governance.diversity import pair_pool
 from benchmarks.governance.pools import batch_effects, memory_worth
 from langchain_memoryworth.errors import InvalidInputError
-from langchain_memoryworth.hitchhikers import CoRetrievals, diversity_needed, members
+from langchain_memoryworth.estimators.hitchhikers import CoRetrievals, diversity_needed, members
 
 sets = st.lists(st.lists(st.integers(0, 12), max_size=5, unique=True), max_size=60)
 

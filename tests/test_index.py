@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_memoryworth.coordinates import TERMS
-from langchain_memoryworth.index import Found, Kind, VectorIndex
+from langchain_memoryworth.vectors.coordinates import TERMS
+from langchain_memoryworth.vectors.index import Found, Kind, VectorIndex
 
 D = 6
 KINDS: tuple[Kind, ...] = ("flat", "hnsw", "flat-fp16", "hnsw-fp16")

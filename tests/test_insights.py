@@ -9,8 +9,8 @@ import pytest
 from langchain_core.documents import Document
 
 from langchain_memoryworth import MemoryWorthStore
-from langchain_memoryworth.effects import STRENGTH
-from langchain_memoryworth.evidence import UNIT
+from langchain_memoryworth.estimators.effects import STRENGTH
+from langchain_memoryworth.estimators.evidence import UNIT
 from langchain_memoryworth.records import EpisodeKey
 from tests.policies import plain
 

@@ -15,7 +15,7 @@ from langchain_core.vectorstores import InMemoryVectorStore
 
 from langchain_memoryworth import MemoryWorthCallbackHandler, MemoryWorthStore, Policy, govern
 from langchain_memoryworth.errors import InvalidInputError
-from langchain_memoryworth.evidence import UNIT
+from langchain_memoryworth.estimators.evidence import UNIT
 from tests.conftest import StoreMaker
 from tests.fakes import Clock, HashedWords, assert_exact, query
 

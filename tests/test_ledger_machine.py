@@ -31,8 +31,8 @@ from hypothesis.stateful import (
 from langchain_core.documents import Document
 
 from langchain_memoryworth import MemoryWorthStore, Policy, Shown
-from langchain_memoryworth.credit import Credit, CreditName, settle
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError, UnknownRunError
+from langchain_memoryworth.estimators.credit import Credit, CreditName, settle
 from langchain_memoryworth.records import EpisodeKey, namespace_key
 from tests.fakes import (
     Clock,

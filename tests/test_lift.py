@@ -11,8 +11,16 @@ from benchmarks.governance.calibration import trial
 from benchmarks.governance.strata import within
 from benchmarks.governance.trials import LIMITS, pair_lifts
 from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.estimators.lift import (
+    Arm,
+    Lift,
+    arm,
+    calibrated,
+    lift,
+    retrievals_needed,
+    total,
+)
 from langchain_memoryworth.experiments.simulator import spearman
-from langchain_memoryworth.lift import Arm, Lift, arm, calibrated, lift, retrievals_needed, total
 
 SEEDS = 400
 

@@ -22,8 +22,8 @@ from langchain_memoryworth import (
     Run,
     govern,
 )
+from langchain_memoryworth.adapters.turns import Turns
 from langchain_memoryworth.errors import InvalidInputError
-from langchain_memoryworth.turns import Turns
 from tests.agents_fixtures import (
     THREAD,
     WAYS,

@@ -24,8 +24,8 @@ from langchain_memoryworth import (
     MemoryWorthStore,
     Run,
 )
+from langchain_memoryworth.adapters.prompts import render
 from langchain_memoryworth.errors import InvalidInputError
-from langchain_memoryworth.prompts import render
 from tests.agents_fixtures import (
     THREAD,
     WAYS,

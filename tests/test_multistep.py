@@ -18,8 +18,8 @@ from langchain_memoryworth import (
     Run,
     Shown,
 )
-from langchain_memoryworth.credit import discounted, normalised, settle, to_units
 from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.estimators.credit import discounted, normalised, settle, to_units
 from tests.conftest import StoreMaker
 from tests.fakes import Clock, assert_exact, counters, fold_of_ledger, query
 from tests.policies import plain

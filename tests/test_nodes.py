@@ -28,7 +28,7 @@ from langchain_memoryworth import (
     memory_worth,
 )
 from langchain_memoryworth.errors import InvalidInputError, NamespaceError, StateKeyError
-from langchain_memoryworth.lifecycle import kept
+from langchain_memoryworth.tracking.lifecycle import kept
 from tests.conftest import StoreMaker
 from tests.fakes import assert_exact
 from tests.nodes_fixtures import (

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy.special import betainc
 
 from benchmarks.absorbing_chain import boundary, ever
-from langchain_memoryworth.credible import Posterior, is_below
 from langchain_memoryworth.errors import InvalidInputError, InvalidOutcomeError
-from langchain_memoryworth.noise import (
+from langchain_memoryworth.estimators.credible import Posterior, is_below
+from langchain_memoryworth.estimators.noise import (
     binary,
     corrected,
     log_odds_above,

@@ -12,9 +12,9 @@ import pytest
 from langchain_core.callbacks import adispatch_custom_event
 
 from langchain_memoryworth import MemoryWorthCallbackHandler, MemoryWorthStore, Run
-from langchain_memoryworth.database import Database
-from langchain_memoryworth.outbox import Outbox
-from langchain_memoryworth.recorder import USED_EVENT
+from langchain_memoryworth.adapters.recorder import USED_EVENT
+from langchain_memoryworth.ledger.database import Database
+from langchain_memoryworth.service.outbox import Outbox
 from tests.fakes import assert_exact
 from tests.runs_fixtures import Foreign, credits_of, filled, rewards, text
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from langchain_memoryworth import MemoryWorthStore, pgvector_index
+from langchain_memoryworth import MemoryWorthStore
 from langchain_memoryworth.errors import InvalidInputError, MissingExtensionError
+from langchain_memoryworth.vectors import pgvector_index
 from tests.fakes import Clock, HashedWords, assert_is_top, brute, execute, query, unit
 from tests.ledger_server import Server, new_schema
 from tests.policies import plain
@@ -156,7 +157,7 @@ def test_vectors_that_were_there_before_are_copied(
 
 
 def test_no_copy_of_what_was_erased_is_left(store: MemoryWorthStore) -> None:
-    from langchain_memoryworth.erasure import Erasure
+    from langchain_memoryworth.ledger.erasure import Erasure
 
     store.add_texts(["apple", "pear"], ids=["a", "p"])
     assert query(store, "SELECT COUNT(*) FROM vectors") == [(2,)]

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from langchain_memoryworth import Evidence, Policy, Shown, Status, Verdict
-from langchain_memoryworth.credit import settle
 from langchain_memoryworth.errors import InvalidInputError
-from langchain_memoryworth.evidence import UNIT, effective_size, worth
+from langchain_memoryworth.estimators.credit import settle
+from langchain_memoryworth.estimators.evidence import UNIT, effective_size, worth
 from tests.policies import plain
 
 

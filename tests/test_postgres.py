@@ -14,8 +14,6 @@ import pytest
 from langchain_core.documents import Document
 
 from langchain_memoryworth import MemoryWorthStore
-from langchain_memoryworth.database import Database, Statement
-from langchain_memoryworth.engines import lock_number
 from langchain_memoryworth.errors import (
     ForeignStorageError,
     InvalidInputError,
@@ -25,7 +23,9 @@ from langchain_memoryworth.errors import (
     StorageReadOnlyError,
     StorageUnavailableError,
 )
-from langchain_memoryworth.ledger import Exposure
+from langchain_memoryworth.ledger.database import Database, Statement
+from langchain_memoryworth.ledger.engines import lock_number
+from langchain_memoryworth.ledger.episodes import Exposure
 from langchain_memoryworth.records import EpisodeKey
 from tests.fakes import HashedWords, assert_exact, execute, fold_of_ledger, query
 from tests.ledger_server import Server, ledger_server, new_schema

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langchain_memoryworth.errors import InvalidInputError
-from langchain_memoryworth.prior import FLAT, LEAST_POOL, STRENGTH, prior_of_pool
+from langchain_memoryworth.estimators.prior import FLAT, LEAST_POOL, STRENGTH, prior_of_pool
 
 
 def drawn(rng: np.random.Generator, chances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -41,7 +41,7 @@ def test_what_type_checkers_see_is_what_there_is() -> None:
 def test_every_name_is_there_and_documented(name: str) -> None:
     value = getattr(langchain_memoryworth, name)
     if isinstance(value, str):
-        home = PACKAGE / f"{langchain_memoryworth._HOME[name]}.py"
+        home = PACKAGE.joinpath(*langchain_memoryworth._HOME[name].split(".")).with_suffix(".py")
         body = ast.parse(home.read_text()).body
         [place] = [
             i
@@ -100,7 +100,9 @@ EXTRAS = {
     "typer",
     "rich",
 }
-NEED_AN_EXTRA = {n for n, home in langchain_memoryworth._HOME.items() if home == "middleware"}
+NEED_AN_EXTRA = {
+    n for n, home in langchain_memoryworth._HOME.items() if home == "adapters.middleware"
+}
 """Names that come from a module which needs more than the package itself."""
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from langchain_core.documents import Document
 
-from langchain_memoryworth import MemoryWorthStore, Status, regimes, standing
-from langchain_memoryworth.drift import current, fresh, pack, update
+from langchain_memoryworth import MemoryWorthStore, Status
+from langchain_memoryworth.estimators.drift import current, fresh, pack, update
+from langchain_memoryworth.ledger import regimes, standing
 from langchain_memoryworth.records import EpisodeKey
 from tests.fakes import assert_exact, execute, query
 from tests.notes import filled, run

@@ -21,8 +21,8 @@ def test_the_log_says_how_far_loading_has_come(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("langchain_memoryworth.replica.TELL_EVERY", 100)
-    monkeypatch.setattr("langchain_memoryworth.memories._PART", 64)
+    monkeypatch.setattr("langchain_memoryworth.vectors.replica.TELL_EVERY", 100)
+    monkeypatch.setattr("langchain_memoryworth.ledger.memories._PART", 64)
     store = make_store(url)
     store.add_texts([f"text {i}" for i in range(250)])
     store.add_texts(["elsewhere"], namespace="small")
@@ -42,7 +42,7 @@ def test_counters_that_waited_are_ranked_by_exactly(
     make_store: StoreMaker, url: str, monkeypatch: pytest.MonkeyPatch, most: int, uncertain: Any
 ) -> None:
     """Queries by similarity leave the counters of outcomes where they are; the first by worth sees all of them."""
-    monkeypatch.setattr("langchain_memoryworth.space._MOST_MOVED", most)
+    monkeypatch.setattr("langchain_memoryworth.vectors.space._MOST_MOVED", most)
     store = make_store(url, policy=Policy(v_min=2, exploration=0.0, uncertain=uncertain))
     ids = [str(i) for i in range(12)]
     store.add_texts([f"word{i % 5} text" for i in range(12)], ids=ids)

@@ -13,9 +13,9 @@ import pytest
 
 from langchain_memoryworth import MemoryWorthStore
 from langchain_memoryworth.errors import MissingExtraError
-from langchain_memoryworth.plots import picture
-from langchain_memoryworth.report import gather, write_report
-from langchain_memoryworth.sections import (
+from langchain_memoryworth.reports.plots import picture
+from langchain_memoryworth.reports.report import gather, write_report
+from langchain_memoryworth.reports.sections import (
     Facts,
     Section,
     alarms,

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 
-from langchain_memoryworth import MemoryWorthStore, Status, regimes, standing
+from langchain_memoryworth import MemoryWorthStore, Status
 from langchain_memoryworth.errors import (
     ImportFileError,
     InvalidInputError,
     RolledUpRunError,
     UnknownRunError,
 )
+from langchain_memoryworth.ledger import regimes, standing
 from langchain_memoryworth.policy import Quarantine
 from langchain_memoryworth.records import EpisodeKey
 from tests.fakes import (
@@ -240,7 +241,7 @@ def test_what_is_no_age_is_refused(store: MemoryWorthStore, before: Any) -> None
 def test_it_goes_on_where_it_was_cut_off(
     make_store: StoreMaker, url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("langchain_memoryworth.retention.BATCH", 7)
+    monkeypatch.setattr("langchain_memoryworth.ledger.retention.BATCH", 7)
     store = filled(make_store(url))
     history(store, clock, 60)
     before = sums(store)
@@ -316,7 +317,7 @@ def test_one_that_has_followed_does_not_load_anew(
 def test_no_more_changes_are_kept_than_anybody_would_follow(
     make_store: StoreMaker, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("langchain_memoryworth.retention.KEPT_CHANGES", 5)
+    monkeypatch.setattr("langchain_memoryworth.ledger.retention.KEPT_CHANGES", 5)
     store = filled(make_store(url))
     for n in range(20):
         store.add_texts([f"text {n}"], ids=["a"])

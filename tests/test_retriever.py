@@ -21,8 +21,8 @@ from langchain_memoryworth import (
     MemoryWorthRetriever,
     MemoryWorthStore,
 )
+from langchain_memoryworth.adapters.retriever import cosine_of
 from langchain_memoryworth.errors import InvalidInputError, NamespaceError, UnknownRunError
-from langchain_memoryworth.retriever import cosine_of
 from tests.conftest import StoreMaker
 from tests.runs_fixtures import WORDS, broken_ledger, filled, shown, text
 

@@ -6,8 +6,8 @@ import pytest
 
 from langchain_memoryworth import MemoryWorthStore, Policy
 from langchain_memoryworth.errors import InvalidInputError
-from langchain_memoryworth.proposals import SUGGESTION, Proposal, Why
 from langchain_memoryworth.records import Memory, Status
+from langchain_memoryworth.service.proposals import SUGGESTION, Proposal, Why
 from tests.conftest import StoreMaker
 from tests.fakes import assert_exact, execute
 from tests.policies import plain

@@ -19,7 +19,7 @@ from langchain_core.documents import Document
 from sqlalchemy import event
 
 import langchain_memoryworth
-from langchain_memoryworth import MemoryWorthStore, Status, database
+from langchain_memoryworth import MemoryWorthStore, Status
 from langchain_memoryworth.errors import (
     CorruptStorageError,
     DimensionMismatchError,
@@ -37,8 +37,9 @@ from langchain_memoryworth.errors import (
     StorageReadOnlyError,
     UnknownRunError,
 )
+from langchain_memoryworth.ledger import database
+from langchain_memoryworth.ledger.schema import MIGRATIONS
 from langchain_memoryworth.records import EpisodeKey, Outcome
-from langchain_memoryworth.schema import MIGRATIONS
 from tests.fakes import HashedWords, assert_exact, dump, execute, live, query
 from tests.policies import plain
 from tests.tally import tally

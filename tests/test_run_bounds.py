@@ -25,8 +25,9 @@ from langgraph.graph import START, StateGraph
 from langsmith import Client, traceable, tracing_context
 from langsmith.run_helpers import get_current_run_tree
 
-from langchain_memoryworth import MemoryWorthCallbackHandler, MemoryWorthStore, memory_worth, runs
+from langchain_memoryworth import MemoryWorthCallbackHandler, MemoryWorthStore, memory_worth
 from langchain_memoryworth.errors import UnknownRunError
+from langchain_memoryworth.tracking import runs
 from tests.conftest import StoreMaker
 from tests.runs_fixtures import Foreign, Life, credits_of, rewards, shown, text
 

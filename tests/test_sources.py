@@ -32,8 +32,8 @@ from langchain_memoryworth import (
     scores_of,
 )
 from langchain_memoryworth.errors import InvalidOutcomeError
+from langchain_memoryworth.outcomes.sources import CHUNK, as_reward
 from langchain_memoryworth.records import EpisodeKey
-from langchain_memoryworth.sources import CHUNK, as_reward
 from tests.conftest import StoreMaker
 from tests.fakes import Clock, assert_exact, counters
 from tests.feedback_services import START, LangfuseService, LangSmith, serving

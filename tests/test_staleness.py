@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from langchain_memoryworth import drift
 from langchain_memoryworth.errors import InvalidInputError
-from langchain_memoryworth.staleness import stale
+from langchain_memoryworth.estimators import drift
+from langchain_memoryworth.estimators.staleness import stale
 
 
 def lives(rng: np.random.Generator, *chances: float | list[float]) -> drift.States:

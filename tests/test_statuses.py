@@ -19,11 +19,11 @@ from langchain_memoryworth.errors import (
     InvalidTransitionError,
     MemoryNotFoundError,
 )
-from langchain_memoryworth.external import Candidate, ExternalMemories
-from langchain_memoryworth.index import Kind
 from langchain_memoryworth.policy import Quarantine
 from langchain_memoryworth.records import Arm, Status
+from langchain_memoryworth.service.external import Candidate, ExternalMemories
 from langchain_memoryworth.statuses import AUTOMATIC, EXPLORED, SERVED, TABLE, as_markdown
+from langchain_memoryworth.vectors.index import Kind
 from tests.conftest import StoreMaker
 from tests.fakes import Clock, HashedWords, assert_exact, execute, query
 from tests.policies import plain
@@ -105,7 +105,7 @@ def test_what_the_policy_may_change_is_what_the_table_gives_to_it():
 
 
 def store_evidence(good: int, bad: int):
-    from langchain_memoryworth.evidence import UNIT, Evidence
+    from langchain_memoryworth.estimators.evidence import UNIT, Evidence
 
     n = good + bad
     return Evidence(good * UNIT, bad * UNIT, n * UNIT, n * UNIT, n)

@@ -33,7 +33,7 @@ from langchain_memoryworth.errors import (
     StoreClosedError,
     UnknownRunError,
 )
-from langchain_memoryworth.evidence import UNIT
+from langchain_memoryworth.estimators.evidence import UNIT
 from langchain_memoryworth.records import Arm, EpisodeKey
 from tests.fakes import (
     Clock,

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from langchain_memoryworth import MemoryWorthStore
-from langchain_memoryworth.cli import main
-from langchain_memoryworth.commands import app
+from langchain_memoryworth.cli.commands import app
+from langchain_memoryworth.cli.main import main
 from tests.fakes import Clock, HashedWords
 from tests.policies import plain
 

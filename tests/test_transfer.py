@@ -24,16 +24,7 @@ from langchain_memoryworth.errors import (
     ImportFileError,
     InvalidInputError,
 )
-from langchain_memoryworth.logs import (
-    LogEntry,
-    Retrieved,
-    from_csv,
-    from_langfuse,
-    from_langsmith,
-    json_lines,
-    reward_in,
-)
-from langchain_memoryworth.parcel import (
+from langchain_memoryworth.ledger.parcel import (
     ActionLine,
     Counters,
     EpisodeLine,
@@ -43,6 +34,15 @@ from langchain_memoryworth.parcel import (
     OutcomeLine,
 )
 from langchain_memoryworth.records import EpisodeKey
+from langchain_memoryworth.service.logs import (
+    LogEntry,
+    Retrieved,
+    from_csv,
+    from_langfuse,
+    from_langsmith,
+    json_lines,
+    reward_in,
+)
 from tests.conftest import StoreMaker
 from tests.fakes import Clock, HashedWords, assert_exact, counters, dump, fold_of_ledger, query
 from tests.policies import plain
@@ -362,7 +362,7 @@ def test_what_is_no_export_is_a_typed_error(make_store: StoreMaker, tmp_path: Pa
 def test_a_line_without_end_is_refused_before_it_is_parsed(
     make_store: StoreMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("langchain_memoryworth.transfer.LONGEST_LINE", 1000)
+    monkeypatch.setattr("langchain_memoryworth.ledger.transfer.LONGEST_LINE", 1000)
     (tmp_path / "x.jsonl").write_bytes(HEAD + b'{"a": "' + b"x" * 2000)
     with pytest.raises(ImportFileError, match="line 2: it is longer than 1000 bytes"):
         make_store().import_file(tmp_path / "x.jsonl")

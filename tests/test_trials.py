@@ -11,12 +11,12 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from langgraph.store.memory import InMemoryStore
 
 from langchain_memoryworth import GovernedStore, MemoryWorthStore, govern
-from langchain_memoryworth.draws import holds_out, uniform
 from langchain_memoryworth.errors import (
     InvalidInputError,
     InvalidTransitionError,
     MemoryNotFoundError,
 )
+from langchain_memoryworth.estimators.draws import holds_out, uniform
 from langchain_memoryworth.records import Arm
 from tests.fakes import HashedWords, assert_exact
 from tests.policies import plain

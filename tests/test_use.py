@@ -12,10 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langchain_memoryworth import MemoryWorthStore, Outcome
-from langchain_memoryworth.credit import Shown, settle
 from langchain_memoryworth.errors import InvalidInputError
-from langchain_memoryworth.evidence import UNIT
-from langchain_memoryworth.use import PARTS, checked_use, from_document, shares_of, to_document
+from langchain_memoryworth.estimators.credit import Shown, settle
+from langchain_memoryworth.estimators.evidence import UNIT
+from langchain_memoryworth.estimators.use import (
+    PARTS,
+    checked_use,
+    from_document,
+    shares_of,
+    to_document,
+)
 from tests.conftest import StoreMaker
 from tests.fakes import assert_exact, counters
 from tests.runs_fixtures import filled

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from langchain_memoryworth import MemoryWorthStore, standing
+from langchain_memoryworth import MemoryWorthStore
 from langchain_memoryworth.errors import InvalidInputError
-from langchain_memoryworth.proposals import Why
+from langchain_memoryworth.ledger import standing
 from langchain_memoryworth.records import Status
+from langchain_memoryworth.service.proposals import Why
 from tests.conftest import StoreMaker
 from tests.fakes import Clock, HashedWords, assert_exact, query
 from tests.policies import plain

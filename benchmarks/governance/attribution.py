@@ -19,7 +19,7 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
 from langchain_memoryworth import Run, by_embedding, by_words
-from langchain_memoryworth.overlap import containments, words
+from langchain_memoryworth.estimators.overlap import containments, words
 
 K = 5
 FAR = 30
@@ -94,7 +94,7 @@ def measure(folder: Path) -> list[Found]:
 def model() -> Embeddings:
     """all-MiniLM-L6-v2, from the package of the demonstration."""
     from langchain_memoryworth.demo.offline_model import use_packaged_model
-    from langchain_memoryworth.embeddings import SentenceTransformerEmbeddings
+    from langchain_memoryworth.vectors.embeddings import SentenceTransformerEmbeddings
 
     use_packaged_model(Path(mkdtemp()))
     return SentenceTransformerEmbeddings()

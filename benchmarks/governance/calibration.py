@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from benchmarks.governance.pools import Log, batch_effects
 from benchmarks.governance.strata import within
+from langchain_memoryworth.estimators.lift import Arm, Lift, calibrated, lift
 from langchain_memoryworth.experiments.difficulty import (
     EASY,
     GENERALISTS,
@@ -16,7 +17,6 @@ from langchain_memoryworth.experiments.difficulty import (
     SPECIALIST_UTILITY,
 )
 from langchain_memoryworth.experiments.simulator import POOL, K, draw_sets, spearman
-from langchain_memoryworth.lift import Arm, Lift, calibrated, lift
 
 CELLS = ((0.05, 0.85), (0.10, 0.85), (0.05, 1.0))
 """Shares held out, and how often a context's label is right."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.governance.rules import Rule
 from benchmarks.governance.world import Counts, Floats, Step
-from langchain_memoryworth.bonus import worth_coordinates, worth_query
+from langchain_memoryworth.estimators.bonus import worth_coordinates, worth_query
 
 STRENGTH = 10.0
 

@@ -8,10 +8,10 @@ from time import perf_counter
 import numpy as np
 
 from benchmarks.governance.pools import topic_pool
-from langchain_memoryworth import contexts
-from langchain_memoryworth.effects import effect, expected, surprise
-from langchain_memoryworth.evidence import UNIT
-from langchain_memoryworth.hitchhikers import CoRetrievals
+from langchain_memoryworth.estimators import contexts
+from langchain_memoryworth.estimators.effects import effect, expected, surprise
+from langchain_memoryworth.estimators.evidence import UNIT
+from langchain_memoryworth.estimators.hitchhikers import CoRetrievals
 
 ROUNDS, REPEATS = 60, 40
 

@@ -13,8 +13,8 @@ from benchmarks.governance.ours import ours
 from benchmarks.governance.play import SCENARIOS, play
 from benchmarks.governance.rules import Blend, Oracle, Paper, Rule, Truth
 from benchmarks.governance.world import Counts, Floats, Step
-from langchain_memoryworth import credit
-from langchain_memoryworth.evidence import UNIT
+from langchain_memoryworth.estimators import credit
+from langchain_memoryworth.estimators.evidence import UNIT
 from langchain_memoryworth.policy import Policy
 
 RULES: dict[str, type[Rule]] = {

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.governance.pools import Log, batch_effects, memory_worth, online_effects
+from langchain_memoryworth.estimators.hitchhikers import diversity_needed
 from langchain_memoryworth.experiments.simulator import POOL, K, draw_outcomes, draw_sets
-from langchain_memoryworth.hitchhikers import diversity_needed
 
 SHARES = (0.01, 0.02, 0.05, 0.10, 0.30)
 GAPS = (0.45, 0.225)

@@ -40,8 +40,8 @@ from benchmarks.governance.learnt import Learnt
 from benchmarks.governance.ours import ours as ours_under
 from benchmarks.governance.play import SCENARIOS, closed, world_of
 from benchmarks.governance.rules import COMPARATORS, Rule
-from langchain_memoryworth import attribution as rules_of_use
-from langchain_memoryworth import (
+from langchain_memoryworth import policy
+from langchain_memoryworth.estimators import (
     base_rates,
     bonus,
     clusters,
@@ -51,11 +51,11 @@ from langchain_memoryworth import (
     hitchhikers,
     lift,
     overlap,
-    policy,
     ridge,
 )
-from langchain_memoryworth import credit as shares
-from langchain_memoryworth import strata as stratified
+from langchain_memoryworth.estimators import credit as shares
+from langchain_memoryworth.estimators import strata as stratified
+from langchain_memoryworth.outcomes import attribution as rules_of_use
 from langchain_memoryworth.policy import Policy
 
 EPISODES, SEEDS = 6_000, 20

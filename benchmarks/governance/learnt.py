@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.governance.ours import Ours
 from benchmarks.governance.recent import Recent
 from benchmarks.governance.world import Counts, Floats, Step
-from langchain_memoryworth.contexts import Contexts, fit
+from langchain_memoryworth.estimators.contexts import Contexts, fit
 
 WINDOW, EVERY, MOST = 1_000, 1_000, 64
 """Episodes a fit looks back, episodes between two fits, and context numbers there is room for."""

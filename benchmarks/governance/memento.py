@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_memoryworth import clusters
-from langchain_memoryworth.effects import effect, expected, surprise
-from langchain_memoryworth.evidence import UNIT
+from langchain_memoryworth.estimators import clusters
+from langchain_memoryworth.estimators.effects import effect, expected, surprise
+from langchain_memoryworth.estimators.evidence import UNIT
 from langchain_memoryworth.experiments.text_embeddings import WordEmbeddings
 
 CLUSTERS = 20

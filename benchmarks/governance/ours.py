@@ -9,9 +9,9 @@ import numpy as np
 from benchmarks.governance.recent import Recent
 from benchmarks.governance.rules import Rule
 from benchmarks.governance.world import Counts, Flags, Floats, Step
-from langchain_memoryworth import drift
-from langchain_memoryworth.effects import effect
-from langchain_memoryworth.evidence import UNIT, Evidence
+from langchain_memoryworth.estimators import drift
+from langchain_memoryworth.estimators.effects import effect
+from langchain_memoryworth.estimators.evidence import UNIT, Evidence
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Status
 

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.governance.credit import WAYS
 from benchmarks.governance.jobs import RULES, Job, share_closed
 from benchmarks.governance.play import BLOCK, SCENARIOS
-from langchain_memoryworth.effects import STRENGTH
+from langchain_memoryworth.estimators.effects import STRENGTH
 from langchain_memoryworth.experiments.experiment import Curve, Figure, Panel
 from langchain_memoryworth.experiments.figures import draw
 from langchain_memoryworth.policy import Policy

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.governance.recent import Recent
-from langchain_memoryworth.effects import STRENGTH, effect, expected, surprise
-from langchain_memoryworth.evidence import UNIT
+from langchain_memoryworth.estimators.effects import STRENGTH, effect, expected, surprise
+from langchain_memoryworth.estimators.evidence import UNIT
+from langchain_memoryworth.estimators.ridge import Ridge, ridge
 from langchain_memoryworth.experiments.simulator import NOISE, POOL, K, draw_outcomes, draw_sets
-from langchain_memoryworth.ridge import Ridge, ridge
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.governance.world import Counts, Floats
-from langchain_memoryworth.base_rates import HALF_LIFE, base_rate
+from langchain_memoryworth.estimators.base_rates import HALF_LIFE, base_rate
 
 
 class Recent:

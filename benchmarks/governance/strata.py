@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from benchmarks.governance.pools import Log
 from benchmarks.governance.world import unit
-from langchain_memoryworth import clusters, contexts
+from langchain_memoryworth.estimators import clusters, contexts
+from langchain_memoryworth.estimators.strata import stratified_worth
 from langchain_memoryworth.experiments import difficulty
-from langchain_memoryworth.strata import stratified_worth
 
 TOPICS = 20
 """Topics of the queries, half of them easy, half hard: what k-means has to find."""

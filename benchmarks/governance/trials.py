@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from langchain_memoryworth.estimators.lift import Arm, Lift, arm, lift, total
 from langchain_memoryworth.experiments.companions import UTILITIES
 from langchain_memoryworth.experiments.simulator import POOL, K, draw_outcomes, draw_sets
-from langchain_memoryworth.lift import Arm, Lift, arm, lift, total
 
 LIMITS = tuple((utility - 0.5) / K for utility in UTILITIES)
 """The lifts of anchor and hitchhiker when a memory of mean utility takes their place: +.050 and -.056."""

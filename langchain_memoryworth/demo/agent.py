@@ -18,9 +18,9 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.tools import BaseTool, tool
 from langgraph.graph import END, START, StateGraph
 
+from langchain_memoryworth.adapters.recorder import USED_EVENT
 from langchain_memoryworth.demo.recipes import Task
 from langchain_memoryworth.demo.sandbox import RunResult, Sandbox
-from langchain_memoryworth.recorder import USED_EVENT
 
 _CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 _MEMORY = re.compile(r"<memory id=\"(.*?)\">\n(.*?)\n</memory>", re.DOTALL)

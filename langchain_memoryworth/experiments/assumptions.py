@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from langchain_memoryworth.evidence import UNIT
+from langchain_memoryworth.estimators.evidence import UNIT
 from langchain_memoryworth.experiments.experiment import (
     Curve,
     Experiment,

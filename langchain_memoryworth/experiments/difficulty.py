@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from langchain_memoryworth.evidence import worth
+from langchain_memoryworth.estimators.evidence import worth
 from langchain_memoryworth.experiments import published
 from langchain_memoryworth.experiments.experiment import (
     Comparison,

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from langchain_memoryworth import credit, evidence, policy
+from langchain_memoryworth import policy
 from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.estimators import credit, evidence
 from langchain_memoryworth.experiments import report, simulator
 from langchain_memoryworth.experiments.experiment import Experiment, Results
 from langchain_memoryworth.experiments.extras import optional

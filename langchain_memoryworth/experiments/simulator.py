@@ -13,8 +13,8 @@ from datetime import timedelta
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_memoryworth.credit import CreditName, Shown, settle
-from langchain_memoryworth.evidence import UNIT, effective_size, worth
+from langchain_memoryworth.estimators.credit import CreditName, Shown, settle
+from langchain_memoryworth.estimators.evidence import UNIT, effective_size, worth
 from langchain_memoryworth.experiments.extras import optional
 
 POOL = 100

@@ -10,8 +10,8 @@ from functools import cache
 
 from langchain_core.embeddings import Embeddings
 
-from langchain_memoryworth.embeddings import SentenceTransformerEmbeddings
 from langchain_memoryworth.experiments.texts import load_texts
+from langchain_memoryworth.vectors.embeddings import SentenceTransformerEmbeddings
 
 
 class EmbeddedOnce(Embeddings):

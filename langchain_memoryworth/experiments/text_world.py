@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from langchain_memoryworth.errors import MemoryWorthError
-from langchain_memoryworth.evidence import Evidence, worth
+from langchain_memoryworth.estimators.evidence import Evidence, worth
 from langchain_memoryworth.experiments.experiment import Floats
 from langchain_memoryworth.experiments.simulator import Counts, Flags
 from langchain_memoryworth.experiments.texts import SECOND, Task, Texts, draw_tasks, load_texts
@@ -91,9 +91,9 @@ def play(
     """
     from langchain_core.runnables import RunnableLambda
 
-    from langchain_memoryworth.callbacks import MemoryWorthCallbackHandler
-    from langchain_memoryworth.judges import Run, keyword_match
-    from langchain_memoryworth.vectorstore import MemoryWorthStore
+    from langchain_memoryworth.adapters.callbacks import MemoryWorthCallbackHandler
+    from langchain_memoryworth.adapters.vectorstore import MemoryWorthStore
+    from langchain_memoryworth.outcomes.judges import Run, keyword_match
 
     keywords = {task.query: task.keywords for task in tasks}
     number = {text: i for i, text in enumerate(texts.memories.values())}
@@ -128,7 +128,7 @@ def _answer(documents: list[Document]) -> str:
 
 def answers(texts: Texts, task: Task) -> set[int]:
     """Numbers of the memories that answer a task, as the outcome of a run has it."""
-    from langchain_memoryworth.judges import Run, keyword_match
+    from langchain_memoryworth.outcomes.judges import Run, keyword_match
 
     judge = keyword_match(task.keywords, every=False)
     return {i for i, text in enumerate(texts.memories.values()) if judge(Run("", "", result=text))}
@@ -172,7 +172,7 @@ def by_similarity(texts: Texts, embedding: Embeddings, name: str) -> list[float]
         Share of the tasks that only the specialist answers in which both are retrieved, share of
         the specialist's retrievals with the hitchhiker, worth of both, success of all tasks.
     """
-    from langchain_memoryworth.vectorstore import MemoryWorthStore
+    from langchain_memoryworth.adapters.vectorstore import MemoryWorthStore
 
     tasks = [task for task in texts.tasks if task.kind in SECOND]
     number = {text: i for i, text in enumerate(texts.memories.values())}

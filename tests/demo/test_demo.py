@@ -17,7 +17,7 @@ from langchain_memoryworth.demo.episodes import (
 )
 from langchain_memoryworth.demo.recipes import load_tasks
 from langchain_memoryworth.demo.show import as_document, plot_result, print_result
-from langchain_memoryworth.embeddings import DEFAULT_MODEL, SentenceTransformerEmbeddings
+from langchain_memoryworth.vectors.embeddings import DEFAULT_MODEL, SentenceTransformerEmbeddings
 from tests.policies import plain
 
 TASKS = load_tasks()[::7]  # of every library some

@@ -7,7 +7,7 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from langchain_memoryworth.credit import Shown, settle
+from langchain_memoryworth.estimators.credit import Shown, settle
 from langchain_memoryworth.experiments.feedback import (
     CELLS,
     choose,

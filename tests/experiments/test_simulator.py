@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from langchain_memoryworth.credit import Shown, settle
-from langchain_memoryworth.evidence import UNIT, Evidence
+from langchain_memoryworth.estimators.credit import Shown, settle
+from langchain_memoryworth.estimators.evidence import UNIT, Evidence
 from langchain_memoryworth.experiments import simulator
 from langchain_memoryworth.experiments.simulator import (
     Counters,

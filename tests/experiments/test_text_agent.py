@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from langchain_memoryworth.credit import Shown, settle
 from langchain_memoryworth.errors import MemoryWorthError, MissingExtraError
-from langchain_memoryworth.evidence import Evidence
+from langchain_memoryworth.estimators.credit import Shown, settle
+from langchain_memoryworth.estimators.evidence import Evidence
 from langchain_memoryworth.experiments import run, text_agent
 from langchain_memoryworth.experiments.published import TEXT_AGENT
 from langchain_memoryworth.experiments.simulator import accumulate, uniform_credits
@@ -29,7 +29,7 @@ from langchain_memoryworth.experiments.texts import (
     draw_tasks,
     load_texts,
 )
-from langchain_memoryworth.judges import Run, keyword_match
+from langchain_memoryworth.outcomes.judges import Run, keyword_match
 
 TEXTS = load_texts()
 EPISODES = 700

@@ -1,0 +1,48 @@
+"""Commands that keep the database small: compact, vacuum."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from langchain_memoryworth.cli.console import AsJson, Store, Yes, bars, confirmed, opened, say
+
+DEFAULT = "memories.db"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(compact)
+    app.command()(vacuum)
+
+
+def compact(
+    days: Annotated[
+        float, typer.Option("--older-than", min=0, help="Age in days; younger runs are kept.")
+    ],
+    database: Store = DEFAULT,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Roll old runs up: all counters stay, but outcomes of those runs can no longer be corrected."""
+    with opened(database) as store:
+        runs = store.health().episodes
+        confirmed(
+            f"Roll up what of {runs} runs is older than {days:g} days? It cannot be taken back.",
+            yes=yes,
+        )
+        with bars(hidden=as_json) as progress:
+            done = store.compact(timedelta(days=days), progress=progress)
+    human = f"{done.episodes} runs rolled up, {done.changes} changes forgotten"
+    say(done, as_json=as_json, human=human)
+
+
+def vacuum(database: Store = DEFAULT, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Write a SQLite file anew, without the space that is free in it; a server does that by itself."""
+    with opened(database) as store:
+        confirmed("Write the file anew? It needs as much space again meanwhile.", yes=yes)
+        done = store.scrub()
+    human = "done" if done else "not done: others keep the file busy, or it is a server's"
+    say({"done": done}, as_json=as_json, human=human)

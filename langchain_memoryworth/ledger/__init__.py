@@ -1,0 +1,1 @@
+"""What is durable: the tables, and everything that writes or reads them, on SQLite or Postgres."""

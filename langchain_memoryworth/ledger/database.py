@@ -1,0 +1,501 @@
+"""The database: transactions, the schema version, and errors in our own words. No table is read here."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial, update_wrapper
+from operator import itemgetter
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
+
+from sqlalchemy import Connection, Dialect, inspect, text
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import PoolProxiedConnection
+
+from langchain_memoryworth import errors
+from langchain_memoryworth.ledger.engines import (
+    BUSY_TIMEOUT_S,
+    Durability,
+    Mode,
+    Opened,
+    open_engine,
+)
+from langchain_memoryworth.ledger.schema import MIGRATIONS
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+_MANY = 200
+_MOST_IDLE = 16
+
+
+class _Compiled(NamedTuple):
+    """A statement as the driver takes it, and what makes its parameters of a mapping."""
+
+    sql: str
+    bind: Callable[[Mapping[str, Any]], Sequence[Any]]
+
+
+class Statement:
+    """One SQL text with `:name` parameters, compiled once per dialect.
+
+    SQLAlchemy's own execution costs about as much as the statement; sending the compiled text costs next to nothing.
+
+    Args:
+        sql: What both databases understand.
+        postgresql: Where it must be said otherwise there, say to lock rows, which SQLite has no word for.
+    """
+
+    __slots__ = ("_compiled", "_postgresql", "sql")
+
+    def __init__(self, sql: str, *, postgresql: str | None = None) -> None:
+        self.sql = sql
+        self._postgresql = postgresql
+        self._compiled: dict[str, _Compiled] = {}
+
+    def on(self, dialect: Dialect) -> _Compiled:
+        """The text and the parameters in the style of the dialect."""
+        known = self._compiled.get(dialect.name)
+        if known is None:
+            other = self._postgresql if dialect.name == "postgresql" else None
+            compiled = text(other or self.sql).compile(dialect=dialect)
+            known = _Compiled(str(compiled), _binder(compiled.positiontup or ()))
+            self._compiled[dialect.name] = known
+        return known
+
+
+def _binder(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
+    # By position: sqlite3 takes half as long again to look them up by name.
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda parameters: tuple(parameters[n] for n in names)
+
+
+class Session:
+    """One transaction, on the driver's own cursor: what SQLAlchemy adds per statement costs as much as SQLite itself."""
+
+    __slots__ = ("_cursor", "_dialect", "_reader")
+
+    def __init__(self, cursor: Any, dialect: Dialect, reader: Callable[[], Any]) -> None:
+        self._cursor = cursor
+        self._dialect = dialect
+        # In a pipeline the answers to earlier statements still arrive, and would be taken for the one that is read.
+        self._reader = reader
+
+    def run(self, statement: Statement, parameters: Mapping[str, Any] | None = None) -> None:
+        """Run a statement once."""
+        sql, bind = statement.on(self._dialect)
+        self._cursor.execute(sql, bind(parameters or {}))
+
+    def run_many(self, statement: Statement, parameters: Sequence[Mapping[str, Any]]) -> None:
+        """Run a statement once per mapping."""
+        bind = statement.on(self._dialect).bind
+        self.run_each(statement, [bind(each) for each in parameters])
+
+    def run_each(self, statement: Statement, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement once per row of its parameters, in the order in which its text names them.
+
+        For what is done for each memory of each run: a mapping for each takes as long as the statement.
+        """
+        sql = statement.on(self._dialect).sql
+        if self._dialect.name == "postgresql" and len(rows) < _MANY:
+            for row in (
+                rows
+            ):  # in the pipeline of the transaction; psycopg's own would wait for the server
+                self._cursor.execute(sql, row)
+            return
+        self._cursor.executemany(sql, rows)
+
+    def rows(self, statement: Statement, **parameters: Any) -> list[tuple[Any, ...]]:
+        """All rows of a query."""
+        cursor = self._reader()
+        sql, bind = statement.on(self._dialect)
+        cursor.execute(sql, bind(parameters))
+        found: list[tuple[Any, ...]] = cursor.fetchall()
+        return found
+
+    def rows_of(
+        self, *statements: Statement, parameters: Mapping[str, Any]
+    ) -> list[list[tuple[Any, ...]]]:
+        """All rows of several queries with the same parameters; a server is waited for once."""
+        cursors = []
+        for statement in statements:
+            cursor = self._reader()
+            sql, bind = statement.on(self._dialect)
+            cursor.execute(sql, bind(parameters))
+            cursors.append(cursor)
+        return [cursor.fetchall() for cursor in cursors]
+
+    def parts(
+        self, statement: Statement, size: int, **parameters: Any
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        """All rows of a query, so many at a time; nothing else may be run before the last ones have come."""
+        cursor = self._reader()
+        sql, bind = statement.on(self._dialect)
+        cursor.execute(sql, bind(parameters))
+        while some := cursor.fetchmany(size):
+            yield some
+
+    def row(self, statement: Statement, **parameters: Any) -> tuple[Any, ...] | None:
+        """The first row of a query, or None."""
+        cursor = self._reader()
+        sql, bind = statement.on(self._dialect)
+        cursor.execute(sql, bind(parameters))
+        found: tuple[Any, ...] | None = cursor.fetchone()
+        return found
+
+    def number(self, statement: Statement, **parameters: Any) -> int:
+        """The only value of a query, 0 if there is none."""
+        row = self.row(statement, **parameters)
+        return int(row[0]) if row is not None and row[0] is not None else 0
+
+
+class Database:
+    """An engine with the schema in place.
+
+    Args:
+        url: SQLAlchemy URL; `sqlite://` is a database in memory, `postgresql+psycopg://host/name` a server. There
+            `?schema=` names the Postgres schema, `memoryworth` if it does not.
+        durability: What a power failure may cost, see `Durability`.
+        pool_size: How many connections to a server there may be at most; None means 5.
+
+    Raises:
+        StorageError: If the database cannot be used, see the subclasses.
+    """
+
+    def __init__(
+        self, url: str, *, durability: Durability = "normal", pool_size: int | None = None
+    ) -> None:
+        self._opened = open_engine(url, durability, pool_size)
+        self.engine = self._opened.engine
+        self.name = self.engine.url.render_as_string(hide_password=True)
+        self.kind = self.engine.dialect.name
+        self._sqlite = self.kind == "sqlite"
+        self._queue = threading.RLock()
+        self._idle: list[PoolProxiedConnection] = []
+        self._closed = False
+        self._in_our_words = _InOurWords(self._opened, self.name)
+        self._patience = (
+            0.0  # a wrong address is said at once; a server that was there is waited for
+        )
+        self._pid = os.getpid()
+        if self._sqlite and not self._opened.shared:
+            _close_before_fork(self)
+        try:
+            self._migrate()
+        except BaseException:
+            self.close()
+            raise
+        self._patience = float(BUSY_TIMEOUT_S)
+
+    @property
+    def file(self) -> Path | None:
+        """The file it is on; None if it is in memory, on a server, or named by a URI."""
+        name = self.engine.url.database
+        plain = self._sqlite and not self._opened.shared and name and not name.startswith("file:")
+        return Path(name) if plain and name else None
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child of the process that opened it."""
+        return self._pid != os.getpid()
+
+    def after_fork(self) -> None:
+        """Leave the connections to the parent, and make new ones."""
+        self._pid = os.getpid()
+        self._queue = threading.RLock()  # a thread of the parent may have held it
+        if not self._opened.shared:  # SQLite in memory: the data and the connection are a copy
+            self._idle = []
+            self.engine.dispose(close=False)
+
+    # -- transactions -----------------------------------------------------------------------------------------
+
+    def write(self, *, alone: bool = True) -> AbstractContextManager[Session]:
+        """A transaction that writes; all of it is committed, or nothing.
+
+        Writers of this process queue here and not at SQLite's lock, whose waiters starve.
+
+        Args:
+            alone: False for one that locks what it judges by, see `Mode`; on Postgres others may then run beside it.
+        """
+        return self._transaction("write" if alone else "settle", queued=self._sqlite)
+
+    def read(self) -> AbstractContextManager[Session]:
+        """A transaction that reads one state of the database throughout."""
+        return self._transaction("read", queued=self._opened.shared)
+
+    def again(self, call: Callable[[], _T], *, idempotent: bool) -> _T:
+        """Do something that is one transaction, and do it again if the server undid it for the sake of another one.
+
+        Args:
+            call: All of it.
+            idempotent: Whether it may be done twice: if the connection went while it was committed, nobody knows.
+        """
+        end = time.monotonic() + self._patience
+        for pause in _pauses():
+            try:
+                return call()
+            except errors.StorageError as error:
+                hopeless = error.again == "no" or (error.again == "uncertain" and not idempotent)
+                if hopeless or time.monotonic() + pause > end:
+                    raise
+                _wait(pause)
+        raise AssertionError  # the pauses do not end
+
+    @contextmanager
+    def _transaction(self, mode: Mode, *, queued: bool) -> Iterator[Session]:
+        with self._queue if queued else nullcontext(), self._in_our_words:
+            connection = self._connection()
+            committing = False
+            try:
+                with self._opened.pipeline(connection):
+                    cursor = connection.cursor()
+                    for statement in self._opened.begin[mode]:
+                        cursor.execute(statement)
+                    yield Session(cursor, self.engine.dialect, self._opened.reader(connection))
+                    if mode != "read":
+                        committing = True
+                        self._opened.commit(connection)
+            except BaseException as error:
+                error.in_commit = committing  # type: ignore[attr-defined]
+                self._undo(connection)
+                raise
+            finally:
+                self._give_back(connection)
+
+    def _undo(self, connection: PoolProxiedConnection) -> None:
+        try:
+            connection.rollback()
+        except (
+            self._in_our_words.driver_error
+        ):  # it has gone; the error that told of it is the one to raise
+            connection.invalidate()
+
+    def _connection(self) -> PoolProxiedConnection:
+        """A connection that is up; those that went away while they were idle are replaced."""
+        if self._sqlite:
+            try:
+                return self._idle.pop()
+            except IndexError:
+                return self.engine.raw_connection()
+        end = time.monotonic() + self._patience
+        for pause in _pauses():
+            try:
+                connection = self.engine.raw_connection()
+            except Exception as error:
+                cause = getattr(error, "orig", None) or error
+                if self._opened.again(cause) == "no" or time.monotonic() + pause > end:
+                    raise
+                _wait(pause)
+                continue
+            if self._opened.alive(connection):
+                return connection
+            connection.invalidate()
+            connection.close()
+        raise AssertionError
+
+    def _give_back(self, connection: PoolProxiedConnection) -> None:
+        # A file's stay here: SQLAlchemy's pool takes as long to hand one out as SQLite for a small transaction.
+        if self._sqlite and connection.is_valid and len(self._idle) < _MOST_IDLE:
+            connection.rollback()  # ends one that only read
+            self._idle.append(connection)
+            if self._closed:  # while it was in use
+                self.close_idle()
+        else:
+            connection.close()
+
+    def scrub(self) -> bool:
+        """Write the file anew, so that nothing of what was erased is left in it, nor in its WAL.
+
+        Returns:
+            False if others keep it busy just now, and it has to be done again; on Postgres always, as only the server can do it.
+        """
+        if not self._sqlite:
+            return False
+        try:
+            with self._queue, self._in_our_words:
+                connection = self.engine.raw_connection()
+                try:
+                    cursor = connection.cursor()
+                    cursor.execute("VACUUM")
+                    row = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                finally:
+                    connection.close()
+        except errors.StorageBusyError:
+            return False
+        return not row[0]
+
+    # -- schema -----------------------------------------------------------------------------------------------
+
+    def _migrate(self) -> None:
+        with self._in_our_words, self.engine.connect() as connection:
+            found = self._schema_version(connection)
+            connection.rollback()
+            if found > len(MIGRATIONS):
+                raise errors.SchemaVersionError(found, len(MIGRATIONS))
+            if self._sqlite:
+                self._use_wal(connection)
+            if found == len(MIGRATIONS):
+                return
+            for statement in self._opened.begin["migrate"]:
+                connection.exec_driver_sql(statement)
+            if self._opened.schema is not None:
+                self._make_schema(connection, self._opened.schema)
+            found = self._schema_version(connection)  # another process may have been first
+            for migrate in MIGRATIONS[found:]:
+                migrate(connection)
+            connection.execute(_SET_VERSION, {"version": str(len(MIGRATIONS))})
+            connection.commit()
+
+    def _use_wal(self, connection: Connection) -> None:
+        """Kept in the file, so not before it is known to be ours: another program's stays as it was.
+
+        SQLite does not wait for the lock that this takes, whatever its timeout: of several that open a new file at once, all
+        but one would be told that it is locked.
+        """
+        end = time.monotonic() + BUSY_TIMEOUT_S
+        for pause in _pauses():
+            try:
+                connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+                connection.rollback()
+                return
+            except DBAPIError as error:
+                connection.rollback()
+                fault = self._opened.fault(error.orig or error, self.name)
+                if not isinstance(fault, errors.StorageBusyError) or time.monotonic() > end:
+                    raise
+                _wait(pause)
+
+    def _make_schema(self, connection: Connection, schema: str) -> None:
+        encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
+        if encoding != "UTF8":
+            raise errors.StorageError(
+                f"{self.name} is in {encoding}; create the database with ENCODING 'UTF8'"
+            )
+        # `IF NOT EXISTS` asks for the right to create one even where it is there.
+        if connection.execute(_HAS_SCHEMA, {"schema": schema}).scalar() is None:
+            connection.exec_driver_sql(f'CREATE SCHEMA "{schema}"')
+
+    def _schema_version(self, connection: Connection) -> int:
+        schema = self._opened.schema
+        tables = set(inspect(connection).get_table_names(schema))
+        if not tables:
+            return 0
+        if not {"meta", "memories", "exposures"} <= tables:
+            raise errors.ForeignStorageError(
+                f"{self.name} holds other tables ({', '.join(sorted(tables)[:5])}) and is no memory "
+                "store; give a file or a schema of its own"
+            )
+        place = "" if schema is None else f'"{schema}".'
+        found = connection.execute(text(_GET_VERSION.format(place=place)))
+        return int(found.scalar() or 0)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._closed = True
+        self.close_idle()
+
+    def close_idle(self) -> None:
+        """Close the connections that nobody uses; new ones are made when they are needed."""
+        with suppress(IndexError):  # another thread may take one meanwhile
+            while True:
+                self._idle.pop().close()
+        self.engine.dispose()
+
+
+class _InOurWords:
+    """A context in which errors of the driver become ours. It keeps no state, so one serves all transactions."""
+
+    def __init__(self, opened: Opened, name: str) -> None:
+        self._opened = opened
+        self._name = name
+        self.driver_error: type[Exception] = opened.engine.dialect.loaded_dbapi.Error
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, (SQLAlchemyError, self.driver_error)):
+            cause = getattr(error, "orig", None) or error
+            fault = self._opened.fault(cause, self._name)
+            again = self._opened.again(cause)
+            if again == "uncertain" and not getattr(cause, "in_commit", False):
+                again = "safe"  # a transaction that was not committed is undone with its connection
+            if isinstance(fault, errors.StorageError):
+                fault.again = again
+            raise fault from error
+        if isinstance(error, UnicodeEncodeError):
+            raise errors.InvalidInputError(
+                f"{error.object!r} is no text that can be stored ({error.reason})",
+                value=error.object,
+            ) from error
+
+
+class _WithDatabase(Protocol):
+    _database: Database
+
+
+_Self = TypeVar("_Self", bound=_WithDatabase)
+
+
+def retried(method: Callable[Concatenate[_Self, _P], _T]) -> Callable[Concatenate[_Self, _P], _T]:
+    """A use case that is one transaction and may be done twice: done again as in `Database.again`."""
+
+    def again(self: _Self, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        if (
+            self._database.kind == "sqlite"
+        ):  # nothing is undone there, and this costs a tenth of a search
+            return method(self, *args, **kwargs)
+        return self._database.again(partial(method, self, *args, **kwargs), idempotent=True)
+
+    update_wrapper(again, method)
+    return again
+
+
+def _pauses() -> Iterator[float]:
+    """Seconds to wait before each try, at first none, then longer and longer."""
+    yield 0.0
+    pause = 0.002
+    while True:
+        yield pause
+        pause = min(1.0, 2 * pause)
+
+
+def _wait(seconds: float) -> None:
+    if seconds:
+        threading.Event().wait(seconds)
+
+
+def _close_before_fork(database: Database) -> None:
+    """Close idle connections to a file before a fork.
+
+    SQLite keeps its locks by process: a child that inherits a connection believes it holds those of its parent.
+    """
+    known = weakref.ref(database)
+
+    def close() -> None:
+        database = known()
+        if database is not None:
+            database.close_idle()
+
+    os.register_at_fork(before=close)
+
+
+_HAS_SCHEMA = text("SELECT 1 FROM pg_namespace WHERE nspname = :schema")
+_GET_VERSION = "SELECT value FROM {place}meta WHERE key = 'schema_version'"
+_SET_VERSION = text(
+    "INSERT INTO meta (key, value) VALUES ('schema_version', :version) "
+    "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+)

@@ -1,0 +1,598 @@
+"""The half of the ledger that holds texts: add, retire, revive, read, and feed the index."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from langchain_memoryworth import statuses
+from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
+from langchain_memoryworth.estimators.evidence import Evidence
+from langchain_memoryworth.ledger import standing
+from langchain_memoryworth.ledger.database import Database, Session, Statement
+from langchain_memoryworth.policy import Policy, Quarantine
+from langchain_memoryworth.records import Memory, Namespace, Status, namespace_key
+
+Copy = Callable[[Session, Sequence[tuple[int, NDArray[np.float32]]]], None]
+"""Keeps vectors that are being stored in another place too, in the same transaction."""
+
+
+class _Version(NamedTuple):
+    seq: int
+    id: str
+    text: str
+    retired_at: float | None
+
+
+class Text(NamedTuple):
+    """What a hit needs of a memory."""
+
+    id: str
+    text: str
+    metadata: Mapping[str, Any]
+
+
+class NewMemory(NamedTuple):
+    """A memory to be stored; the vector is float32 of shape (d,) and unit length.
+
+    Attributes:
+        expires_at: Unix time after which it is not returned any more.
+    """
+
+    id: str
+    text: str
+    metadata: Mapping[str, Any]
+    vector: NDArray[np.float32]
+    expires_at: float | None = None
+
+
+class Version(NamedTuple):
+    """One version of a memory, and whether it is held back.
+
+    Attributes:
+        external: Its text and vector are elsewhere; `text` is a digest.
+        explored: It may still be shown on probation.
+        pinned: It is never held out.
+        hold_out: Probability with which it is left out of prompts, None if it is in no trial of its own.
+    """
+
+    seq: int
+    id: str
+    text: str
+    live: bool
+    external: bool
+    held: bool
+    explored: bool
+    pinned: bool
+    hold_out: float | None
+
+
+class Change(NamedTuple):
+    """What another process, or this one, has written: which rows to read again."""
+
+    revision: int
+    kind: str
+    low: int
+    high: int
+
+
+class Cursor(NamedTuple):
+    """How far a reader has followed the changes.
+
+    Attributes:
+        after: On SQLite the last revision that he has seen; on Postgres, where one with a lower revision may be
+            committed later, the first transaction that was not over when he looked.
+        seen: Revisions of later transactions that he has seen.
+    """
+
+    after: int
+    seen: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Rows for the index, column by column, each of length n.
+
+    Attributes:
+        seqs: Numbers of the memories, int64.
+        vectors: float32, shape (n, d).
+        held: True where the memory is suppressed.
+        waiting: True where it is held back whatever the policy does with LOW ones.
+        live: False where it was deleted, replaced or deprecated.
+        added_at: Unix time in seconds, float64.
+        expires_at: Likewise, by the memory's own time to live; infinite where it has none.
+        written_at: Likewise, when it was last stored.
+        counters: positive, negative, size, squared, surprise as in `Evidence`, int64, shape (5, n).
+    """
+
+    seqs: NDArray[np.int64]
+    vectors: NDArray[np.float32]
+    held: NDArray[np.bool_]
+    waiting: NDArray[np.bool_]
+    live: NDArray[np.bool_]
+    added_at: NDArray[np.float64]
+    expires_at: NDArray[np.float64]
+    written_at: NDArray[np.float64]
+    counters: NDArray[np.int64]
+
+    def take(self, which: NDArray[np.bool_]) -> Feed:
+        """Some of the rows; not copied if it is all of them."""
+        if which.all():
+            return self
+        columns = {f.name: getattr(self, f.name)[which] for f in fields(self)[:-1]}
+        return Feed(**columns, counters=self.counters[:, which])
+
+
+class Recount(NamedTuple):
+    """What outcomes moved of one memory; `counters` are those of `Feed`."""
+
+    seq: int
+    status: str
+    added_at: float
+    counters: tuple[int, ...]
+
+    @property
+    def waiting(self) -> bool:
+        """See `Feed`."""
+        return self.status in _WAITING
+
+    @property
+    def held(self) -> bool:
+        """See `Feed`."""
+        return self.status == _SUPPRESSED
+
+
+def document(metadata: Mapping[str, Any], memory_id: str) -> str:
+    """Metadata as JSON.
+
+    Raises:
+        InvalidInputError: If a value is no JSON.
+    """
+    try:
+        return json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"the metadata of memory {memory_id!r} cannot be stored as JSON ({error}); give strings, "
+            "numbers, bools, lists and dicts",
+            value=metadata,
+        ) from error
+
+
+class Memories:
+    """Texts, metadata and vectors in the database."""
+
+    def __init__(self, database: Database, mirror: Copy | None = None) -> None:
+        self._database = database
+        self._mirror = mirror
+
+    # -- writing ----------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        session: Session,
+        namespace: Namespace,
+        new: Sequence[NewMemory],
+        now: float,
+        quarantine: Quarantine | None = None,
+    ) -> None:
+        """Insert or update; evidence stays with the text.
+
+        The same text under the same id keeps its evidence, another text starts fresh, and a text that comes back
+        finds the evidence that it had. A new text of an untrusted source starts in quarantine.
+        """
+        last = {m.id: m for m in new}  # an id given twice means its last text
+        documents = {m.id: document(m.metadata, m.id) for m in last.values()}
+        ns = namespace_key(namespace)
+        versions = self._versions(session, ns, list(last))
+        insert: list[NewMemory] = []
+        revive: list[tuple[int, NewMemory]] = []
+        update: list[tuple[int, NewMemory]] = []
+        retire: list[int] = []
+        for m in last.values():
+            known = versions.get(m.id, [])
+            live = next((v for v in known if v.retired_at is None), None)
+            same = next((v for v in known if v.text == m.text), None)
+            if live is not None and live is not same:
+                retire.append(live.seq)
+            if same is None:
+                insert.append(m)
+            else:
+                (update if same is live else revive).append((same.seq, m))
+        self._retire(session, retire, now)
+        self._rewrite(session, revive + update, documents, now)
+        first = self._insert(session, ns, insert, documents, now)
+        for seq, m in enumerate(insert, first):
+            if quarantine is not None and not quarantine.trusts(m.metadata):
+                start = standing.Standing(seq, Status.ACTIVE, 0, Evidence(), Evidence())
+                reason = f"{quarantine.key} {m.metadata.get(quarantine.key)!r} is not trusted"
+                kind = statuses.automatic(Status.ACTIVE, Status.QUARANTINED)
+                standing.move(session, start, Status.QUARANTINED, kind, "policy", reason, now)
+
+    def retire(self, namespace: Namespace, ids: Sequence[str] | None, now: float) -> int:
+        """Take memories out of service; their evidence is kept for a return. None means all."""
+        with self._database.write() as session:
+            if ids is None:
+                rows = session.rows(_LIVE_SEQS, namespace=namespace_key(namespace))
+            else:
+                rows = standing.select_in(
+                    session,
+                    _LIVE_BY_ID,
+                    list(dict.fromkeys(ids)),
+                    namespace=namespace_key(namespace),
+                )
+            self._retire(session, [r[0] for r in rows], now)
+        return len(rows)
+
+    def _versions(self, session: Session, ns: str, ids: Sequence[str]) -> dict[str, list[_Version]]:
+        found: dict[str, list[_Version]] = {}
+        for row in standing.select_in(session, _VERSIONS, ids, namespace=ns):
+            version = _Version(*row)
+            found.setdefault(version.id, []).append(version)
+        return found
+
+    def _retire(self, session: Session, seqs: Sequence[int], now: float) -> None:
+        if seqs:
+            session.run_many(_RETIRE, [{"seq": s, "now": now} for s in seqs])
+            standing.changed_many(session, seqs)
+
+    def _rewrite(
+        self,
+        session: Session,
+        rows: Sequence[tuple[int, NewMemory]],
+        documents: Mapping[str, str],
+        now: float,
+    ) -> None:
+        if rows:
+            session.run_many(
+                _REWRITE,
+                [
+                    {
+                        "seq": seq,
+                        "metadata": documents[m.id],
+                        "vector": m.vector.tobytes(),
+                        "now": now,
+                        "expires_at": m.expires_at,
+                    }
+                    for seq, m in rows
+                ],
+            )
+            if self._mirror is not None:
+                self._mirror(session, [(seq, m.vector) for seq, m in rows])
+            standing.changed_many(session, [seq for seq, _ in rows])
+
+    def _insert(
+        self,
+        session: Session,
+        ns: str,
+        new: Sequence[NewMemory],
+        documents: Mapping[str, str],
+        now: float,
+    ) -> int:
+        """Store new texts; returns the number of the first."""
+        first = session.number(_LAST_SEQ) + 1
+        if not new:
+            return first
+        session.run_many(
+            _INSERT,
+            [
+                {
+                    "seq": seq,
+                    "namespace": ns,
+                    "id": m.id,
+                    "text": m.text,
+                    "metadata": documents[m.id],
+                    "vector": m.vector.tobytes(),
+                    "now": now,
+                    "expires_at": m.expires_at,
+                }
+                for seq, m in enumerate(new, first)
+            ],
+        )
+        session.run_many(_INSERT_EVIDENCE, [{"seq": first + i} for i in range(len(new))])
+        if self._mirror is not None:
+            self._mirror(session, [(first + i, m.vector) for i, m in enumerate(new)])
+        standing.changed(session, "memories", first, first + len(new) - 1)
+        return first
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def texts(self, session: Session, seqs: Sequence[int]) -> dict[int, Text]:
+        """Texts by number, retired ones too, but none that was erased."""
+        rows = standing.select_in(session, _TEXTS, seqs)
+        return {seq: Text(id_, text, _decode(doc)[0]) for seq, id_, text, doc in rows}
+
+    def get(
+        self, namespace: Namespace, ids: Sequence[str], policy: Policy, now: float
+    ) -> dict[str, Memory]:
+        """Live memories by id; unknown ids and those past their time are left out."""
+        with self._database.read() as session:
+            rows = standing.select_in(
+                session,
+                _GET,
+                list(dict.fromkeys(ids)),
+                namespace=namespace_key(namespace),
+                now=now,
+                born=born_after(policy, namespace, now),
+            )
+        return {r[0]: _memory(r, namespace, policy) for r in rows}
+
+    def one(self, namespace: Namespace, memory_id: str, policy: Policy, now: float) -> Memory:
+        """One live memory.
+
+        Raises:
+            MemoryNotFoundError: If there is none by that id.
+        """
+        found = self.get(namespace, [memory_id], policy, now)
+        if not found:
+            raise MemoryNotFoundError.of(namespace, [memory_id])
+        return found[memory_id]
+
+    def all(
+        self, namespace: Namespace, status: Status | None, policy: Policy, now: float
+    ) -> list[Memory]:
+        """Live memories of one status, or of any, oldest first."""
+        wanted = None if status is None else status.value
+        born = born_after(policy, namespace, now)
+        with self._database.read() as session:
+            rows = session.rows(
+                _ALL, namespace=namespace_key(namespace), status=wanted, now=now, born=born
+            )
+        return [_memory(r, namespace, policy) for r in rows]
+
+    def locate(self, session: Session, ids: Sequence[str], prefer: Namespace) -> dict[str, int]:
+        """Numbers of live memories by id alone, as documents of other retrievers carry them.
+
+        An id that stands in several namespaces is taken from the preferred one, or left out as ambiguous.
+        """
+        found: dict[str, dict[str, int]] = {}
+        for id_, ns, seq in standing.select_in(session, _LOCATE, list(dict.fromkeys(ids))):
+            found.setdefault(id_, {})[ns] = seq
+        preferred = namespace_key(prefer)
+        return {
+            id_: places.get(preferred, next(iter(places.values())))
+            for id_, places in found.items()
+            if preferred in places or len(places) == 1
+        }
+
+    # -- memories that live elsewhere -------------------------------------------------------------------------
+
+    def versions(
+        self, session: Session, namespace: Namespace, ids: Sequence[str]
+    ) -> dict[str, list[Version]]:
+        """All versions by id, those that are retired too; ids without any are left out."""
+        found: dict[str, list[Version]] = {}
+        rows = standing.select_in(
+            session, _STANDS, list(dict.fromkeys(ids)), namespace=namespace_key(namespace)
+        )
+        for seq, id_, text, retired_at, size, status, hold_out in rows:
+            stands = Status(status)
+            version = Version(
+                seq,
+                id_,
+                text,
+                live=retired_at is None,
+                external=not size,
+                held=stands not in statuses.SERVED,
+                explored=stands in statuses.EXPLORED,
+                pinned=stands is Status.PINNED,
+                hold_out=hold_out,
+            )
+            found.setdefault(id_, []).append(version)
+        return found
+
+    def place(
+        self, session: Session, namespace: Namespace, digests: Mapping[str, str], now: float
+    ) -> dict[str, int]:
+        """Numbers of external memories by id, written down where they are not; the rest is not touched.
+
+        An id that is a memory of this store stands for that one, whatever its digest.
+        """
+        found = self.placed(session, namespace, digests)
+        new = [
+            NewMemory(i, digest, {}, np.empty(0, np.float32))
+            for i, digest in digests.items()
+            if i not in found
+        ]
+        if new:
+            self.add(session, namespace, new, now)
+            found = self.placed(session, namespace, digests)
+        return found
+
+    def placed(
+        self, session: Session, namespace: Namespace, digests: Mapping[str, str]
+    ) -> dict[str, int]:
+        """Those of `place` that are written down already."""
+        return {
+            v.id: v.seq
+            for versions in self.versions(session, namespace, list(digests)).values()
+            for v in versions
+            if v.live and (v.text == digests[v.id] or not v.external)
+        }
+
+    def held_back(self, session: Session, namespace: Namespace, prefix: str) -> int:
+        """How many memories are held back whose ids start with a text."""
+        return session.number(
+            _HELD_BACK, namespace=namespace_key(namespace), prefix=prefix, length=len(prefix)
+        )
+
+    # -- feeding the index ------------------------------------------------------------------------------------
+
+    def cursor(self, session: Session) -> Cursor:
+        """Where the database is now: the changes after it are yet to come."""
+        return self.changes(session, Cursor(session.number(_REVISION)))[1]
+
+    def count(self, session: Session, namespace: Namespace) -> int:
+        """How many live memories a namespace has."""
+        return session.number(_COUNT_LIVE, namespace=namespace_key(namespace))
+
+    def feed(self, session: Session, namespace: Namespace, dimension: int) -> Iterator[Feed]:
+        """All live memories of a namespace, in parts: at once they would take twice the memory, and the time."""
+        for rows in session.parts(_FEED_ALL, _PART, namespace=namespace_key(namespace)):
+            yield _feed(rows, dimension)
+
+    def feed_some(self, session: Session, seqs: Sequence[int]) -> dict[str, list[Any]]:
+        """Rows of certain memories by their namespace, to be given to `as_feed`."""
+        by_namespace: dict[str, list[Any]] = {}
+        for row in standing.select_in(session, _FEED_SOME, seqs):
+            by_namespace.setdefault(row[-1], []).append(row)
+        return by_namespace
+
+    def changes(self, session: Session, cursor: Cursor) -> tuple[list[Change], Cursor]:
+        """What was committed since, and where that leaves the reader."""
+        rows = session.rows(_CHANGES, after=cursor.after)
+        horizon = rows[0][5] if rows else None
+        found = [r for r in rows if r[0] is not None and r[0] not in cursor.seen]
+        if horizon is not None:
+            # Transactions from here on may still be committed; of those that are, what was seen is left out next time.
+            seen = frozenset(r[0] for r in rows if r[0] is not None and r[4] >= horizon)
+            cursor = Cursor(horizon, seen)
+        elif found:
+            cursor = Cursor(found[-1][0])
+        return [Change(*r[:4]) for r in found], cursor
+
+    def missed(self, cursor: Cursor, changes: Sequence[Change]) -> bool:
+        """Whether changes after a cursor are not among those that are kept, so that a reader has to load all anew."""
+        return any(c.kind == "pruned" and cursor.after < c.low for c in changes)
+
+    def touched(self, changes: Sequence[Change]) -> list[int]:
+        """The numbers of the memories that some changes are about, apart from those that only outcomes moved."""
+        seqs: set[int] = set()
+        for change in changes:
+            if change.kind == "memories":
+                seqs.update(range(change.low, change.high + 1))
+        return sorted(seqs)
+
+    def recounted(self, session: Session, changes: Sequence[Change]) -> dict[str, list[Recount]]:
+        """Counters and statuses of the memories that outcomes moved, by their namespace; each once."""
+        eids = [c.low for c in changes if c.kind == "episode"]
+        found: dict[str, dict[int, Recount]] = {}  # a memory may be in several of the episodes
+        for ns, seq, status, added_at, *counters in standing.select_in(session, _RECOUNT, eids):
+            found.setdefault(ns, {})[seq] = Recount(seq, status, added_at, tuple(counters))
+        return {ns: list(rows.values()) for ns, rows in found.items()}
+
+
+def as_feed(rows: Sequence[Any], dimension: int) -> Feed:
+    """Rows of `feed_some` column by column."""
+    return _feed(rows, dimension)
+
+
+def _feed(rows: Sequence[Any], dimension: int) -> Feed:
+    n = len(rows)
+    columns: list[Any] = list(zip(*rows, strict=True)) or [()] * 13
+    stands = columns[4]
+    return Feed(
+        seqs=np.array(columns[0], dtype=np.int64),
+        vectors=np.frombuffer(b"".join(columns[1]), dtype=np.float32).reshape(n, dimension),
+        added_at=np.array(columns[2], dtype=np.float64),
+        live=np.array(
+            [r is None and s not in _OUT for r, s in zip(columns[3], stands, strict=True)],
+            dtype=np.bool_,
+        ),
+        held=np.array([s == _SUPPRESSED for s in stands], dtype=np.bool_),
+        waiting=np.array([s in _WAITING for s in stands], dtype=np.bool_),
+        counters=np.array(columns[5:10], dtype=np.int64).reshape(5, n),
+        expires_at=np.array([np.inf if e is None else e for e in columns[10]], dtype=np.float64),
+        written_at=np.array(columns[11], dtype=np.float64),
+    )
+
+
+def born_after(policy: Policy, namespace: Namespace, now: float) -> float:
+    """Unix time before which a memory of a namespace must have been stored to be past its time."""
+    life = policy.life(namespace)
+    return float("-inf") if life is None else now - life.total_seconds()
+
+
+def _memory(row: Any, namespace: Namespace, policy: Policy) -> Memory:
+    standing_ = standing.standing_of(row[4:])
+    return Memory(
+        id=row[0],
+        text=row[1],
+        metadata=json.loads(row[2]),
+        namespace=namespace,
+        added_at=datetime.fromtimestamp(row[3], UTC),
+        evidence=standing_.evidence,
+        verdict=policy.verdict(standing_.evidence),
+        status=standing_.status,
+    )
+
+
+_decode = json.JSONDecoder().raw_decode  # without the checks of `loads`: it is our own JSON
+_PART = 4096
+_SUPPRESSED = Status.SUPPRESSED.value
+_OUT = frozenset({Status.DEPRECATED.value, Status.ERASED.value})
+_WAITING = frozenset({Status.QUARANTINED.value, Status.WITHHELD.value})
+_VERSIONS = (
+    "SELECT seq, id, text, retired_at FROM memories WHERE namespace = :namespace AND id IN :values"
+)
+_STANDS = (
+    "SELECT m.seq, m.id, m.text, m.retired_at, LENGTH(m.vector), e.status, e.hold_out "
+    "FROM memories m "
+    "JOIN evidence e ON e.seq = m.seq WHERE m.namespace = :namespace AND m.id IN :values"
+)
+# From the few that are held back to their memories; SQLite keeps the order of a CROSS JOIN.
+_HELD_BACK = Statement(
+    "SELECT COUNT(*) FROM evidence e CROSS JOIN memories m "
+    "WHERE e.status <> 'active' AND e.status <> 'pinned' "
+    "AND m.seq = e.seq AND m.namespace = :namespace "
+    "AND SUBSTR(m.id, 1, :length) = :prefix"
+)
+_LIVE_BY_ID = (
+    "SELECT seq FROM memories WHERE namespace = :namespace AND retired_at IS NULL AND id IN :values"
+)
+_LIVE_SEQS = Statement(
+    "SELECT seq FROM memories WHERE namespace = :namespace AND retired_at IS NULL"
+)
+_COUNT_LIVE = Statement(_LIVE_SEQS.sql.replace("SELECT seq", "SELECT COUNT(*)"))
+_LOCATE = "SELECT id, namespace, seq FROM memories WHERE retired_at IS NULL AND id IN :values"
+_RETIRE = Statement("UPDATE memories SET retired_at = :now WHERE seq = :seq")
+_REWRITE = Statement(
+    "UPDATE memories SET metadata = :metadata, vector = :vector, retired_at = NULL, "
+    "written_at = :now, expires_at = :expires_at WHERE seq = :seq"
+)
+_LAST_SEQ = Statement("SELECT MAX(seq) FROM memories")
+_INSERT = Statement(
+    "INSERT INTO memories "
+    "(seq, namespace, id, text, metadata, vector, added_at, written_at, expires_at) "
+    "VALUES (:seq, :namespace, :id, :text, :metadata, :vector, :now, :now, :expires_at)"
+)
+_INSERT_EVIDENCE = Statement("INSERT INTO evidence (seq) VALUES (:seq)")
+_TEXTS = "SELECT seq, id, text, metadata FROM memories WHERE namespace <> '' AND seq IN :values"
+_WHOLE = (
+    f"SELECT m.id, m.text, m.metadata, m.added_at, {standing.STANDING_COLUMNS} "
+    "FROM memories m JOIN evidence e ON e.seq = m.seq "
+    "WHERE m.namespace = :namespace AND m.retired_at IS NULL "
+    "AND (m.expires_at IS NULL OR m.expires_at > :now) AND m.written_at > :born"
+)
+_GET = _WHOLE + " AND m.id IN :values"
+_ALL = Statement(
+    _WHOLE + " AND e.status = COALESCE(CAST(:status AS VARCHAR), e.status) ORDER BY m.seq"
+)
+_FEED = (
+    "SELECT m.seq, m.vector, m.added_at, m.retired_at, e.status, e.positive, e.negative, e.size, "
+    "e.squared, e.surprise, m.expires_at, m.written_at, m.namespace "
+    "FROM memories m JOIN evidence e ON e.seq = m.seq "
+    "WHERE LENGTH(m.vector) > 0 AND "  # external memories have none
+)
+_FEED_ALL = Statement(_FEED + "m.namespace = :namespace AND m.retired_at IS NULL ORDER BY m.seq")
+_FEED_SOME = _FEED + "m.seq IN :values"
+_HORIZON = "CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT)"
+_REVISION = Statement("SELECT MAX(revision) FROM changes", postgresql=f"SELECT {_HORIZON}")
+_CHANGES = Statement(
+    "SELECT revision, kind, low, high, NULL, NULL FROM changes "
+    "WHERE revision > :after ORDER BY revision",
+    postgresql="SELECT c.revision, c.kind, c.low, c.high, c.xact, s.horizon "
+    f"FROM (SELECT {_HORIZON} AS horizon) s LEFT JOIN changes c ON c.xact >= :after "
+    "ORDER BY c.xact, c.revision",
+)
+_RECOUNT = (
+    "SELECT m.namespace, e.seq, e.status, m.added_at, e.positive, e.negative, e.size, e.squared, "
+    "e.surprise "
+    "FROM exposures x JOIN memories m ON m.seq = x.seq JOIN evidence e ON e.seq = x.seq "
+    "WHERE m.retired_at IS NULL AND x.eid IN :values"
+)

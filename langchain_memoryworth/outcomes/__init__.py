@@ -1,0 +1,1 @@
+"""Where outcomes come from: functions of a finished run, evaluators, feedback services, and credit by use."""

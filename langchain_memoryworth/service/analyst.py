@@ -1,0 +1,233 @@
+"""What the ledger tells of causes, companions, change and the paper's assumptions. Reads only; the formulas are elsewhere."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from langchain_memoryworth.errors import MemoryNotFoundError
+from langchain_memoryworth.estimators import assumptions as assume
+from langchain_memoryworth.estimators.base_rates import MARGIN
+from langchain_memoryworth.estimators.drift import States, changed
+from langchain_memoryworth.estimators.effects import chance_below, deviation, effect
+from langchain_memoryworth.estimators.evidence import UNIT
+from langchain_memoryworth.estimators.hitchhikers import Companions, CoRetrievals
+from langchain_memoryworth.estimators.ridge import ridge
+from langchain_memoryworth.estimators.staleness import Decline, stale
+from langchain_memoryworth.ledger import rates, regimes, standing
+from langchain_memoryworth.ledger.database import Database, Session, Statement
+from langchain_memoryworth.ledger.trials import Trials
+from langchain_memoryworth.policy import Policy
+from langchain_memoryworth.records import (
+    ContextWorth,
+    MemoryEffect,
+    MemoryLift,
+    Namespace,
+    namespace_key,
+)
+
+LOOK_BACK = 50_000
+"""The latest episodes that a report reads."""
+ENOUGH = 20
+"""Retrievals of a memory below which a report says nothing of its companions or changes."""
+PERIODS = 10
+
+
+class _Shown(NamedTuple):
+    """One credited exposure."""
+
+    eid: int
+    seq: int
+    size: int
+    weight: int
+    reward: float
+    context: str
+
+
+class Analyst:
+    """Reports on one database; ask for it with `governor.analyst`, which brings it up to date.
+
+    Args:
+        database: Where everything is.
+        policy: The policy in force, as the governor knows it.
+    """
+
+    def __init__(self, database: Database, policy: Callable[[], Policy]) -> None:
+        self._database = database
+        self._policy = policy
+        self._trials = Trials(database)
+
+    # -- association ------------------------------------------------------------------------------------------
+
+    def by_context(self, namespace: Namespace, memory_id: str) -> tuple[ContextWorth, ...]:
+        """The worth of a memory over all its episodes, and then in each context."""
+        with self._database.read() as session:
+            memory = self._memories(session, namespace).get(memory_id)
+            if memory is None:
+                raise MemoryNotFoundError.of(namespace, [memory_id])
+            whole = {"": memory.evidence, **standing.by_context(session, memory.seq)}
+            places = [rates.Place(namespace_key(namespace), context) for context in whole]
+            base = rates.read(session, places)
+        return tuple(ContextWorth(p.context, whole[p.context], base.base(p)) for p in places)
+
+    def base_rate(self, namespace: Namespace, context: str) -> float:
+        """Share of success of the episodes of a namespace, or of one context of it, see `Rates.base`."""
+        place = rates.Place(namespace_key(namespace), context)
+        with self._database.read() as session:
+            return rates.read(session, [place]).base(place)
+
+    def effects(self, namespace: Namespace, *, exact: bool) -> tuple[MemoryEffect, ...]:
+        """What each memory adds to success beside its companions and in its contexts, the most harmful first."""
+        with self._database.read() as session:
+            known = self._memories(session, namespace)
+            shown = self._shown(session, namespace) if exact else []
+        if not known:
+            return ()
+        if exact:
+            mean, spread = _exact(shown, [s.seq for s in known.values()])
+        else:
+            surprises = np.array([s.evidence.surprise for s in known.values()]) / UNIT
+            sizes = np.array([s.evidence.size for s in known.values()]) / UNIT
+            mean, spread = np.asarray(effect(surprises, sizes)), deviation(sizes)
+        harm = chance_below(mean, spread)
+        found = [
+            MemoryEffect(i, float(m), float(d), float(h), s.evidence.retrievals)
+            for (i, s), m, d, h in zip(known.items(), mean, spread, harm, strict=True)
+        ]
+        return tuple(sorted(found, key=lambda e: (e.effect, e.memory_id)))
+
+    def companions(self, namespace: Namespace) -> tuple[Companions, ...]:
+        """Pairs of memories that are almost always shown together, so that outcomes cannot tell them apart."""
+        with self._database.read() as session:
+            names = {s.seq: i for i, s in self._memories(session, namespace).items()}
+            shown = self._shown(session, namespace)
+        return tuple(_together(shown, names).report())
+
+    # -- cause ------------------------------------------------------------------------------------------------
+
+    def lifts(
+        self, namespace: Namespace, ids: Sequence[str] | None, level: float
+    ) -> tuple[MemoryLift, ...]:
+        """What the draws about memories have told; see `Trials.lifts`."""
+        return tuple(self._trials.lifts(namespace, ids, level=level))
+
+    # -- change -----------------------------------------------------------------------------------------------
+
+    def stale(self, namespace: Namespace) -> tuple[Decline, ...]:
+        """Memories that were good and have declined, against what was to be expected, the surest first."""
+        margin = self._policy().margin_low
+        with self._database.read() as session:
+            ids, states = self._states(session, namespace)
+        if not ids:
+            return ()
+        return tuple(stale(ids, states, margin=MARGIN if margin is None else margin))
+
+    def assumptions(self, namespace: Namespace) -> tuple[assume.Finding, ...]:
+        """Which of the paper's assumptions A1 to A6 the latest episodes support."""
+        with self._database.read() as session:
+            known = self._memories(session, namespace)
+            shown = self._shown(session, namespace)
+            _, states = self._states(session, namespace)
+        policy = self._policy()
+        episodes = [next(rows) for rows in _by_episode(shown)]
+        times = [len(chunk) for chunk in np.array_split(np.arange(len(episodes)), PERIODS)]
+        rewards = np.array([e.reward for e in episodes])
+        sums = [float(chunk.sum()) for chunk in np.array_split(rewards, PERIODS)]
+        retrievals: dict[int, int] = defaultdict(int)
+        for x in shown:
+            retrievals[x.seq] += 1
+        by_context: dict[str, list[float]] = defaultdict(list)
+        for e in episodes:
+            if e.context:
+                by_context[e.context].append(e.reward)
+        floor = round(policy.w_min * UNIT) + 1
+        return (
+            assume.stationarity(sums, times),
+            assume.exploration([retrievals[s.seq] for s in known.values()], len(episodes)),
+            assume.independence(
+                _coupling(shown, {s.seq: i for i, s in known.items()}),
+                [sum(r) for r in by_context.values()],
+                [len(r) for r in by_context.values()],
+            ),
+            assume.bounded_outcomes(),
+            assume.minimum_weight(
+                sum(x.weight <= floor for x in shown), len(shown), w_min=policy.w_min
+            ),
+            assume.constant_rates(changed(states)),
+        )
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    def _memories(self, session: Session, namespace: Namespace) -> dict[str, standing.Standing]:
+        rows = session.rows(_LIVE, namespace=namespace_key(namespace))
+        return {r[0]: standing.standing_of(r[1:]) for r in rows}
+
+    def _shown(self, session: Session, namespace: Namespace) -> list[_Shown]:
+        rows = session.rows(_SHOWN, namespace=namespace_key(namespace), episodes=LOOK_BACK)
+        return [_Shown(*r) for r in rows]
+
+    def _states(self, session: Session, namespace: Namespace) -> tuple[list[str], States]:
+        """The change detectors of the memories with enough retrievals."""
+        known = self._memories(session, namespace)
+        enough = {i: s for i, s in known.items() if s.evidence.retrievals >= ENOUGH}
+        found = regimes.states(session, list(enough.values()))
+        states = [found[s.seq] for s in enough.values()]
+        return list(enough), np.concatenate(states) if states else regimes.no_states()
+
+
+def _by_episode(shown: Sequence[_Shown]) -> Iterator[Iterator[_Shown]]:
+    for _, rows in groupby(shown, key=itemgetter(0)):
+        yield rows
+
+
+def _together(shown: Sequence[_Shown], names: Mapping[int, str]) -> CoRetrievals:
+    seen = CoRetrievals()
+    for rows in _by_episode(shown):
+        seen.update(names[x.seq] for x in rows if x.seq in names)
+    return seen
+
+
+def _coupling(shown: Sequence[_Shown], names: Mapping[int, str]) -> list[float]:
+    """The highest share of its episodes that each memory with enough of them spends with one other."""
+    seen = _together(shown, names)
+    best: dict[Any, float] = {m: 0.0 for m, n in seen.shown.items() if n >= ENOUGH}
+    for pair in seen.report(together=1e-9, least=1):
+        for memory in (pair.first, pair.second):
+            if memory in best:
+                share = min(1.0, pair.together / seen.shown[memory])
+                best[memory] = max(best[memory], share)
+    return list(best.values())
+
+
+def _exact(shown: Sequence[_Shown], seqs: Sequence[int]) -> tuple[Any, Any]:
+    number = {seq: i for i, seq in enumerate(seqs)}
+    rows = [x for x in shown if x.seq in number]
+    runs = {eid: i for i, eid in enumerate(dict.fromkeys(x.eid for x in rows))}
+    first = {x.eid: x for x in reversed(rows)}
+    contexts = {c: i for i, c in enumerate(dict.fromkeys(x.context for x in rows))}
+    found = ridge(
+        np.array([runs[x.eid] for x in rows], dtype=np.int64),
+        np.array([number[x.seq] for x in rows], dtype=np.int64),
+        np.array([x.size for x in rows], dtype=np.float64) / UNIT,
+        np.array([first[eid].reward for eid in runs], dtype=np.float64),
+        np.array([contexts[first[eid].context] for eid in runs], dtype=np.int64),
+        memories=len(seqs),
+    )
+    return found.effect, found.deviation
+
+
+_LIVE = Statement(
+    f"SELECT m.id, {standing.STANDING_COLUMNS} FROM memories m JOIN evidence e ON e.seq = m.seq "
+    "WHERE m.namespace = :namespace AND m.retired_at IS NULL ORDER BY m.seq"
+)
+_SHOWN = Statement(
+    "SELECT x.eid, x.seq, x.size, x.weight, p.reward, COALESCE(x.context, '') FROM exposures x "
+    "JOIN memories m ON m.seq = x.seq JOIN episodes p ON p.eid = x.eid "
+    "WHERE m.namespace = :namespace AND m.retired_at IS NULL AND x.size > 0 "
+    "AND x.eid > (SELECT COALESCE(MAX(eid), 0) FROM episodes) - :episodes ORDER BY x.eid, x.seq"
+)

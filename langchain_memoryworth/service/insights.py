@@ -1,0 +1,119 @@
+"""What every governed store tells of its memories beside their worth: effects, causes, companions, change, assumptions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from langchain_memoryworth.estimators.assumptions import Finding
+from langchain_memoryworth.estimators.hitchhikers import Companions
+from langchain_memoryworth.estimators.staleness import Decline
+from langchain_memoryworth.records import ContextWorth, MemoryEffect, MemoryLift, Namespace
+from langchain_memoryworth.service.governor import Governor
+from langchain_memoryworth.service.namespaces import checked, resolved
+from langchain_memoryworth.twins import awaitable
+
+
+class Insights:
+    """The part of a governed store that answers questions.
+
+    Attributes:
+        governor: The use cases behind it.
+    """
+
+    governor: Governor
+
+    def effects(
+        self, *, exact: bool = False, namespace: Sequence[str] | str | None = None
+    ) -> tuple[MemoryEffect, ...]:
+        """What each memory adds to success beside its companions and in its contexts, the most harmful first.
+
+        Worth is the success of the episodes that a memory was in, so it has its companions' share in it. An effect has that
+        taken out, as far as the ledger can tell.
+
+        Args:
+            exact: The batch regression on the latest 50,000 episodes, instead of the sums that the ledger keeps.
+            namespace: None means the store's own.
+
+        Raises:
+            InvalidInputError: If there are too many memories for `exact`.
+        """
+        return self.governor.analyst.effects(self._within(namespace), exact=exact)
+
+    aeffects = awaitable(effects)
+
+    def lift(
+        self,
+        memory_id: str | Sequence[str] | None = None,
+        *,
+        level: float = 0.9,
+        namespace: Sequence[str] | str | None = None,
+    ) -> tuple[MemoryLift, ...]:
+        """What showing memories does to success, from the draws of `hold_out` and `Policy.hold_out`, within contexts.
+
+        Cause and association are two numbers: a stale memory can have a low worth and no lift, because nothing better is
+        stored; a hitchhiker a high worth and no lift.
+
+        Args:
+            memory_id: One id or several; None means all that were ever drawn about.
+            level: Probability within the bounds, in (0, 1).
+            namespace: None means the store's own.
+
+        Returns:
+            One for each memory, in order; without draws both ways its value is None.
+
+        Raises:
+            MemoryNotFoundError: If there is none by one of the ids.
+        """
+        ids = [memory_id] if isinstance(memory_id, str) else memory_id
+        return self.governor.analyst.lifts(self._within(namespace), ids, level)
+
+    alift = awaitable(lift)
+
+    def companions(self, *, namespace: Sequence[str] | str | None = None) -> tuple[Companions, ...]:
+        """Pairs of memories that are almost always shown together, so that outcomes cannot tell them apart.
+
+        Each says what would separate them: a trial of so many retrievals, merging, or diversity.
+        """
+        return self.governor.analyst.companions(self._within(namespace))
+
+    acompanions = awaitable(companions)
+
+    def stale(self, *, namespace: Sequence[str] | str | None = None) -> tuple[Decline, ...]:
+        """Memories that were good and have declined against what was to be expected: when, and on what evidence.
+
+        To be checked again, not to be deleted. `since` is the time at which the last good episode began, Unix seconds.
+        """
+        return self.governor.analyst.stale(self._within(namespace))
+
+    astale = awaitable(stale)
+
+    def by_context(
+        self, memory_id: str, *, namespace: Sequence[str] | str | None = None
+    ) -> tuple[ContextWorth, ...]:
+        """The worth of a memory over all its episodes, and then in each context, with the base rate of each.
+
+        A context is what `memory_context` in the run's metadata says, the retriever's `context`, or `episode(context=...)`.
+
+        Raises:
+            MemoryNotFoundError: If there is none by that id.
+        """
+        return self.governor.analyst.by_context(self._within(namespace), memory_id)
+
+    aby_context = awaitable(by_context)
+
+    def base_rate(
+        self, context: str = "", *, namespace: Sequence[str] | str | None = None
+    ) -> float:
+        """Share of success of the episodes of a namespace, or of one context of it; 0.5 while there are none."""
+        return self.governor.analyst.base_rate(self._within(namespace), context)
+
+    abase_rate = awaitable(base_rate)
+
+    def assumptions(self, *, namespace: Sequence[str] | str | None = None) -> tuple[Finding, ...]:
+        """Which of the paper's assumptions A1 to A6 the latest episodes support, and what to do where they do not."""
+        return self.governor.analyst.assumptions(self._within(namespace))
+
+    aassumptions = awaitable(assumptions)
+
+    def _within(self, namespace: Sequence[str] | str | None) -> Namespace:
+        return self.governor.namespace if namespace is None else resolved(checked(namespace))

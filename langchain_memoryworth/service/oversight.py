@@ -1,0 +1,470 @@
+"""What every governed store offers to the people who look after it: explain, review, undo, erase, move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from langchain_memoryworth.progress import Progress, unwatched
+from langchain_memoryworth.records import (
+    Action,
+    Compacted,
+    Erased,
+    Imported,
+    LearntContext,
+    Namespace,
+    SourceShare,
+    WorthPoint,
+)
+from langchain_memoryworth.service.explanations import Explanation, RunExplanation
+from langchain_memoryworth.service.governor import Governor
+from langchain_memoryworth.service.logs import LogEntry
+from langchain_memoryworth.service.namespaces import checked, resolved
+from langchain_memoryworth.service.proposals import Proposal
+from langchain_memoryworth.service.steward import Verify
+from langchain_memoryworth.twins import awaitable
+
+
+class Oversight:
+    """The part of a governed store that is for people.
+
+    Attributes:
+        governor: The use cases behind it.
+    """
+
+    governor: Governor
+
+    def deprecate(
+        self,
+        memory_id: str | Sequence[str],
+        *,
+        reason: str = "",
+        actor: str = "user",
+        namespace: Sequence[str] | str | None = None,
+    ) -> None:
+        """Take memories out of service for good; they are kept for the record, and `restore` brings them back.
+
+        Raises:
+            InvalidTransitionError: If one of them is pinned.
+        """
+        self.governor.steward.deprecate(
+            self._place(namespace), as_ids(memory_id), actor=actor, reason=reason
+        )
+
+    adeprecate = awaitable(deprecate)
+
+    def suppress(
+        self,
+        memory_id: str | Sequence[str],
+        *,
+        reason: str = "",
+        actor: str = "user",
+        namespace: Sequence[str] | str | None = None,
+    ) -> None:
+        """Hold memories back, on probation at most, until `restore`; the evidence goes on, and does not lift it.
+
+        The policy's own suppression is lifted by evidence; a memory that should not even be tried is for `deprecate`.
+
+        Raises:
+            InvalidTransitionError: If one of them is pinned or deprecated; then nothing is changed.
+        """
+        self.governor.steward.suppress(
+            self._place(namespace), as_ids(memory_id), actor=actor, reason=reason
+        )
+
+    asuppress = awaitable(suppress)
+
+    def undo(self, action: int | Action, *, reason: str = "", actor: str = "user") -> Action:
+        """Take a change of status back: the newest of its memory; everything but erasure can be.
+
+        Args:
+            action: Its number, or the action as `history` gives it.
+            reason: Why.
+            actor: Who.
+
+        Returns:
+            The action that took it back, which can be taken back likewise.
+
+        Raises:
+            InvalidInputError: If it cannot be taken back, or a later change of the memory stands before it.
+        """
+        number = action.number if isinstance(action, Action) else action
+        return self.governor.steward.undo(number, actor=actor, reason=reason)
+
+    aundo = awaitable(undo)
+
+    def history(
+        self, memory_id: str, *, namespace: Sequence[str] | str | None = None
+    ) -> tuple[Action, ...]:
+        """Everything decided about a memory, oldest first: who, when, why, on what evidence.
+
+        Raises:
+            MemoryNotFoundError: If there never was one by that id, or it was erased.
+        """
+        return self.governor.steward.history(self._place(namespace), memory_id)
+
+    ahistory = awaitable(history)
+
+    def actions(self, limit: int = 100) -> tuple[Action, ...]:
+        """The newest decisions about all memories, newest first; those about erased ones name no memory."""
+        return self.governor.steward.actions(limit)
+
+    aactions = awaitable(actions)
+
+    # -- trials -----------------------------------------------------------------------------------------------
+
+    def hold_out(
+        self,
+        memory_id: str | Sequence[str],
+        *,
+        rate: float = 0.5,
+        reason: str = "",
+        actor: str = "user",
+        namespace: Sequence[str] | str | None = None,
+    ) -> None:
+        """Begin a randomised trial: leave memories out of the prompts of some episodes that retrieve them, by a draw.
+
+        The next one takes the place, so that k stays k. Worth says what goes with a memory; only a trial says what it
+        causes, see `lift`. It goes on until `end_hold_out`, also in other processes.
+
+        Args:
+            memory_id: One id or several, drawn about one by one.
+            rate: Share of the episodes that do without, in (0, 1); at 0.5 the answer takes the fewest episodes.
+            reason: Why.
+            actor: Who.
+            namespace: None means the store's own.
+
+        Raises:
+            InvalidInputError: If the rate is not in (0, 1).
+            InvalidTransitionError: If a memory is pinned or deprecated.
+        """
+        self.governor.steward.hold_out(
+            self._place(namespace), as_ids(memory_id), rate, actor=actor, reason=reason
+        )
+
+    ahold_out = awaitable(hold_out)
+
+    def end_hold_out(
+        self,
+        memory_id: str | Sequence[str],
+        *,
+        reason: str = "",
+        actor: str = "user",
+        namespace: Sequence[str] | str | None = None,
+    ) -> None:
+        """End the trial of memories; what it found out stays."""
+        self.governor.steward.end_hold_out(
+            self._place(namespace), as_ids(memory_id), actor=actor, reason=reason
+        )
+
+    aend_hold_out = awaitable(end_hold_out)
+
+    def trials(self, *, namespace: Sequence[str] | str | None = None) -> dict[str, float]:
+        """The memories in a trial of their own, and the share of episodes that do without each."""
+        return self.governor.steward.trials(self._place(namespace))
+
+    atrials = awaitable(trials)
+
+    # -- erasure ----------------------------------------------------------------------------------------------
+
+    def erase(
+        self,
+        memory_id: str | Sequence[str],
+        *,
+        reason: str = "",
+        actor: str = "user",
+        namespace: Sequence[str] | str | None = None,
+    ) -> Erased:
+        """Remove memories for good: text, vector, metadata, all versions, and every mention of the id.
+
+        Only numbers are left, so that the worth of other memories does not change. This cannot be taken back.
+
+        Args:
+            memory_id: One id or several.
+            reason: Why; kept with the record of the erasure, so it should name nobody.
+            actor: Who; kept likewise.
+            namespace: None means the store's own.
+
+        Raises:
+            MemoryNotFoundError: If one of them is not there; then nothing is erased.
+        """
+        return self.governor.steward.erase(
+            self._place(namespace), as_ids(memory_id), actor=actor, reason=reason
+        )
+
+    aerase = awaitable(erase)
+
+    def erase_namespace(
+        self,
+        namespace: Sequence[str] | str,
+        *,
+        below: bool = False,
+        reason: str = "",
+        actor: str = "user",
+    ) -> Erased:
+        """`erase` for everything in a namespace, and with `below` in those under it."""
+        return self.governor.steward.erase_namespace(
+            self._place(namespace), below=below, actor=actor, reason=reason
+        )
+
+    aerase_namespace = awaitable(erase_namespace)
+
+    def erase_subject(
+        self, subject: Mapping[str, Any], *, reason: str = "", actor: str = "user"
+    ) -> Erased:
+        """`erase` for everything that has this metadata, in every namespace.
+
+        Args:
+            subject: Such as `{"user": "ada"}`: each key has the value, or a list that holds it.
+            reason: Why; see `erase`.
+            actor: Who.
+        """
+        return self.governor.steward.erase_subject(subject, actor=actor, reason=reason)
+
+    aerase_subject = awaitable(erase_subject)
+
+    def scrub(self) -> bool:
+        """Write the database file anew without what was erased, if `erase` said that others kept it busy.
+
+        Returns:
+            False if they still do.
+        """
+        return self.governor.steward.scrub()
+
+    ascrub = awaitable(scrub)
+
+    # -- retention --------------------------------------------------------------------------------------------
+
+    def compact(self, before: datetime | timedelta, *, progress: Progress = unwatched) -> Compacted:
+        """Roll runs up that are older, into opening balances by memory, context and source; no counter changes.
+
+        Of these runs nothing is left but their sums, and a hash of each id: an outcome that comes for one of them is
+        refused. So `before` is how long outcomes may be late, or be corrected. Runs in which a trial drew are kept, as
+        the analysis of the trial needs each of them.
+
+        It works in small transactions, so others go on meanwhile, and one that is cut off is simply called again. SQLite gives
+        space back to the disk only with `scrub()`.
+
+        Args:
+            before: An age, or an aware time.
+            progress: Is told how far it is.
+
+        Raises:
+            InvalidInputError: If it is no age and no time in the past.
+        """
+        return self.governor.steward.compact(before, progress)
+
+    acompact = awaitable(compact)
+
+    # -- contexts ---------------------------------------------------------------------------------------------
+
+    def learn_contexts(
+        self, *, episodes: int = 5_000, namespace: Sequence[str] | str | None = None
+    ) -> tuple[LearntContext, ...]:
+        """Learn from what is retrieved together which kinds of tasks there are, without labels or embeddings.
+
+        From then on whatever is retrieved without a context that somebody named gets one of these, in every process, and
+        counters and base rates are kept by it, see `by_context`. Call it again now and then, as from a scheduled job: the
+        names stay.
+
+        Args:
+            episodes: How many of the latest to learn from; some thousands are enough.
+            namespace: None means the store's own.
+
+        Returns:
+            The contexts, the most frequent first; a single one if retrievals do not fall apart into kinds.
+
+        Raises:
+            InvalidInputError: If nothing was retrieved in these episodes.
+        """
+        return self.governor.steward.learn_contexts(self._place(namespace), episodes)
+
+    alearn_contexts = awaitable(learn_contexts)
+
+    def drop_contexts(self, *, namespace: Sequence[str] | str | None = None) -> None:
+        """Stop telling learnt contexts; what was counted by them stays, and their names are not used again."""
+        self.governor.steward.drop_contexts(self._place(namespace))
+
+    adrop_contexts = awaitable(drop_contexts)
+
+    # -- explanation ------------------------------------------------------------------------------------------
+
+    def explain(
+        self, memory_id: str, *, namespace: Sequence[str] | str | None = None
+    ) -> Explanation:
+        """Why a memory is served or not, in words and numbers; print it, or read its fields.
+
+        Raises:
+            MemoryNotFoundError: If there is none by that id, or it is past its time to live.
+        """
+        return self.governor.steward.explain(self._place(namespace), memory_id)
+
+    aexplain = awaitable(explain)
+
+    def explain_run(self, run_id: Any) -> RunExplanation:
+        """What a run retrieved, what of it was shown or held out, and what its outcome changed.
+
+        Raises:
+            UnknownRunError: If no episode has that id.
+        """
+        return self.governor.steward.explain_run(str(run_id))
+
+    aexplain_run = awaitable(explain_run)
+
+    def worth_history(
+        self, memory_id: str, *, namespace: Sequence[str] | str | None = None
+    ) -> tuple[WorthPoint, ...]:
+        """The worth of a memory after each settled run that showed it, in order of settlement."""
+        return self.governor.steward.worth_history(self._place(namespace), memory_id)
+
+    aworth_history = awaitable(worth_history)
+
+    # -- review -----------------------------------------------------------------------------------------------
+
+    def review(
+        self, limit: int | None = None, *, namespace: Sequence[str] | str | None = None
+    ) -> list[Proposal]:
+        """The memories that want a person, the most valuable first; see `review.Proposal`."""
+        return self.governor.steward.review(self._place(namespace), limit)
+
+    areview = awaitable(review)
+
+    def decide(
+        self,
+        proposals: Proposal | Sequence[Proposal],
+        decision: str,
+        *,
+        reason: str = "",
+        actor: str = "user",
+        verify: Verify | None = None,
+        namespace: Sequence[str] | str | None = None,
+    ) -> None:
+        """Do what a person decided about proposals of `review`, one or many.
+
+        A rejected one comes back when half of `Policy.v_min` retrievals have come since, at least one.
+
+        Args:
+            proposals: One, or a list.
+            decision: approve (what it proposes), reject, pin, restore, deprecate, reverify or merge.
+            reason: Why.
+            actor: Who.
+            verify: For reverify, your own check: True restores the memory, False deprecates it, None leaves it.
+            namespace: Of the proposals; None means the store's own.
+
+        Raises:
+            InvalidInputError: If the decision does not fit one of them; then nothing is done.
+        """
+        listed = [proposals] if isinstance(proposals, Proposal) else list(proposals)
+        self.governor.steward.decide(
+            self._place(namespace), listed, decision, actor=actor, reason=reason, verify=verify
+        )
+
+    adecide = awaitable(decide)
+
+    # -- sources ----------------------------------------------------------------------------------------------
+
+    def sources(self) -> list[SourceShare]:
+        """How many settled runs each source of outcomes decides, the one that decides most first."""
+        return self.governor.steward.sources()
+
+    asources = awaitable(sources)
+
+    def revoke_source(
+        self,
+        source: str,
+        *,
+        source_id: str | None = None,
+        reason: str = "",
+        actor: str = "user",
+        progress: Progress = unwatched,
+    ) -> int:
+        """Withdraw all that a source has said, as if it had never spoken; of other sources nothing is lost.
+
+        Runs are settled anew some at a time, each exactly; after a crash, the same call goes on. What the source says from
+        now on counts again: keep it out where you take outcomes in. It cannot be taken back, as what was said once more
+        would be newer than what others have said since.
+
+        Args:
+            source: As in `record_outcome`.
+            source_id: Only what this voter of it said; None means all.
+            reason: Why; kept on record, in `actions`.
+            actor: Who; kept likewise.
+            progress: Told how far it is: name of the step, done, total.
+
+        Returns:
+            How many outcomes were withdrawn.
+        """
+        return self.governor.steward.revoke(
+            source, source_id, actor=actor, reason=reason, progress=progress
+        )
+
+    arevoke_source = awaitable(revoke_source)
+
+    # -- moving -----------------------------------------------------------------------------------------------
+
+    def export_file(self, path: str | Path, *, progress: Progress = unwatched) -> int:
+        """Write everything into a JSON Lines file: memories, evidence, episodes, outcomes, decisions.
+
+        The policy and the pauses of interrupted runs are not part of it.
+
+        Args:
+            path: Where it goes; a file that is there is replaced.
+            progress: Told how far it is: name of the step, done, total.
+
+        Returns:
+            The number of lines.
+        """
+        return self.governor.carrier.export(Path(path), progress)
+
+    aexport_file = awaitable(export_file)
+
+    def import_file(
+        self, path: str | Path, *, dry_run: bool = False, progress: Progress = unwatched
+    ) -> Imported:
+        """Take over a file of `export_file`; what is there already is recognised and not counted twice.
+
+        Args:
+            path: The file. It is checked as a whole before anything is written.
+            dry_run: Only say what would be new.
+            progress: Told how far it is: name of the step, done, total.
+
+        Raises:
+            ImportFileError: If it is damaged, hostile, or does not add up; nothing is written then.
+            EmbeddingMismatchError: If its vectors are of another model than those here.
+        """
+        return self.governor.carrier.take(Path(path), dry_run=dry_run, progress=progress)
+
+    aimport_file = awaitable(import_file)
+
+    def import_log(
+        self,
+        entries: Iterable[LogEntry],
+        *,
+        dry_run: bool = False,
+        namespace: Sequence[str] | str | None = None,
+        progress: Progress = unwatched,
+    ) -> Imported:
+        """Turn runs of a log into evidence: these memories were retrieved, this happened.
+
+        Args:
+            entries: As `logs.from_csv`, `logs.from_langsmith` and `logs.from_langfuse` give them.
+            dry_run: Only say what would be new.
+            namespace: Where the memories are; None means the store's own.
+            progress: Told how far it is: name of the step, done, total.
+        """
+        place = self._place(namespace)
+        return self.governor.carrier.take_log(
+            place, list(entries), dry_run=dry_run, progress=progress
+        )
+
+    aimport_log = awaitable(import_log)
+
+    def _place(self, namespace: Sequence[str] | str | None) -> Namespace:
+        return self.governor.namespace if namespace is None else resolved(checked(namespace))
+
+
+def as_ids(memory_id: str | Sequence[str]) -> list[str]:
+    """One id or several as a list."""
+    return [memory_id] if isinstance(memory_id, str) else list(memory_id)

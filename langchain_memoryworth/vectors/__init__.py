@@ -1,0 +1,1 @@
+"""Nearest memories: FAISS or pgvector, as a cache of the ledger that follows it."""
