@@ -76,7 +76,7 @@ def _begin(path: Path, base: int) -> None:
 
 def _show(store: MemoryWorthStore, run: str, numbers: Sequence[int]) -> None:
     documents = [Document("", id=str(n)) for n in numbers]
-    store.governor.expose_documents(EpisodeKey(run), documents)
+    store.governor.journal.expose_documents(EpisodeKey(run), documents)
 
 
 def _opened(place: Path, start: Path, what: Growing, base: int, size: int) -> MemoryWorthStore:

@@ -207,7 +207,7 @@ def _ours(store: MemoryWorthStore) -> Side:
 
     def before(i: int) -> None:
         with store.episode() as episode:
-            store.governor.recall_by_vector(asked[i % len(asked)], K)
+            store.governor.retrieval.recall_by_vector(asked[i % len(asked)], K)
             ids[i] = episode.id
 
     return Side(lambda i: store.record_outcome(ids[i], outcome=i % 3 > 0), before)

@@ -34,7 +34,7 @@ def measure(work: Callable[[Path, Any], object], path: str) -> None:
 def ours(path: Path, query: Any, index: Kind = "flat") -> object:
     """The store, after its first answer."""
     store = opened(path, index=index)
-    found = store.governor.recall_by_vector(query, K, track=False)
+    found = store.governor.retrieval.recall_by_vector(query, K, track=False)
     return store, found
 
 

@@ -117,7 +117,7 @@ def _by_ids(store: MemoryWorthStore, shown: list[list[int]]) -> Callable[[int], 
 
     def work(i: int) -> None:
         run_id = str(uuid4())
-        store.governor.expose_documents(EpisodeKey(run_id), documents[i % len(documents)])
+        store.governor.journal.expose_documents(EpisodeKey(run_id), documents[i % len(documents)])
         store.record_outcome(run_id, outcome=True)
 
     return work
@@ -141,7 +141,7 @@ def _outcome(store: MemoryWorthStore, shown: list[list[int]]) -> Side:
     def before(i: int) -> None:
         nonlocal run_id
         run_id = str(uuid4())
-        store.governor.expose_documents(EpisodeKey(run_id), documents[i % len(documents)])
+        store.governor.journal.expose_documents(EpisodeKey(run_id), documents[i % len(documents)])
 
     return Side(lambda _: store.record_outcome(run_id, outcome=True), before)
 
@@ -168,7 +168,7 @@ def _many(store: MemoryWorthStore, shown: list[list[int]], size: int) -> Side:
         run_ids[:] = [str(uuid4()) for _ in range(size)]
         for j, run_id in enumerate(run_ids):
             key = EpisodeKey(run_id)
-            store.governor.expose_documents(key, documents[(i + j) % len(documents)])
+            store.governor.journal.expose_documents(key, documents[(i + j) % len(documents)])
 
     return Side(lambda _: store.record_outcomes([(run_id, True) for run_id in run_ids]), before)
 
@@ -192,7 +192,7 @@ def _whole(store: MemoryWorthStore) -> Callable[[int], object]:
 
     def work(i: int) -> None:
         with store.episode() as episode:
-            store.governor.recall_by_vector(asked[i % len(asked)], K)
+            store.governor.retrieval.recall_by_vector(asked[i % len(asked)], K)
         episode.record(outcome=True)
 
     return work

@@ -54,7 +54,7 @@ def _hear(store: MemoryWorthStore) -> list[_Said]:
     def connect(_dialect: Any, _record: Any, arguments: Any, options: Any) -> sqlite3.Connection:
         return sqlite3.connect(*arguments, factory=Connection, **options)
 
-    database = store.governor._database  # noqa: SLF001
+    database = store.governor.database
     event.listen(database.engine, "do_connect", connect)
     database.close_idle()
     return said

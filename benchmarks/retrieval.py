@@ -60,14 +60,14 @@ def _bare(index: Any, asked: Any) -> Callable[[int], object]:
 
 
 def _untracked(store: MemoryWorthStore, asked: Any) -> Callable[[int], object]:
-    recall = store.governor.recall_by_vector
+    recall = store.governor.retrieval.recall_by_vector
     return lambda i: recall(asked[i % len(asked)], K, track=False)
 
 
 def _in_episode(store: MemoryWorthStore, asked: Any) -> Callable[[int], object]:
     def work(i: int) -> None:
         with store.episode():
-            store.governor.recall_by_vector(asked[i % len(asked)], K)
+            store.governor.retrieval.recall_by_vector(asked[i % len(asked)], K)
 
     return work
 
@@ -78,7 +78,7 @@ def _after_outcome(store: MemoryWorthStore, asked: Any) -> Side:
     def before(i: int) -> None:
         episode_id = str(uuid4())
         with store.episode(episode_id):
-            store.governor.recall_by_vector(asked[(i + 7) % len(asked)], K)
+            store.governor.retrieval.recall_by_vector(asked[(i + 7) % len(asked)], K)
         store.record_outcome(episode_id, outcome=True)
 
     return Side(_in_episode(store, asked), before)

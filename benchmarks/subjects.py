@@ -39,7 +39,7 @@ SUBJECTS = (
     Subject(
         "retrieval",
         "A whole retrieval",
-        "`Governor.recall_by_vector`, k = 8: search, documents from the database and, in an episode, the "
+        "`Retrieval.recall_by_vector`, k = 8: search, documents from the database and, in an episode, the "
         "exposures committed, against `faiss.IndexFlatIP(384).search` alone. The embedding is apart.",
     ),
     Subject(

@@ -76,7 +76,7 @@ def _side(store: MemoryWorthStore, pool: ThreadPoolExecutor, memories: int, each
         for run_id in run_ids:
             chosen = draw.choice(memories, K, replace=False).tolist()
             documents = [Document(id=str(n), page_content=text_of(n)) for n in chosen]
-            store.governor.expose_documents(EpisodeKey(run_id), documents)
+            store.governor.journal.expose_documents(EpisodeKey(run_id), documents)
 
     def work(_: int) -> None:
         list(pool.map(_record, [(store, run_ids[n::_THREADS]) for n in range(_THREADS)]))

@@ -93,13 +93,13 @@ class Row(NamedTuple):
 
 def query(store: MemoryWorthStore, sql: str, **parameters: Any) -> list[tuple[Any, ...]]:
     """Rows of a raw query."""
-    with store.governor._database.read() as session:
+    with store.governor.database.read() as session:
         return [tuple(r) for r in session.rows(Statement(sql), **parameters)]
 
 
 def execute(store: MemoryWorthStore, sql: str, **parameters: Any) -> None:
     """A raw write."""
-    with store.governor._database.write() as session:
+    with store.governor.database.write() as session:
         session.run(Statement(sql), parameters)
 
 

@@ -24,7 +24,7 @@ def filled(
 
 def run(store: MemoryWorthStore, name: str, ids: Sequence[str], outcome: float) -> None:
     """One run with these memories in front of the model, and its outcome."""
-    store.governor.expose_documents(EpisodeKey(name), [Document("", id=i) for i in ids])
+    store.governor.journal.expose_documents(EpisodeKey(name), [Document("", id=i) for i in ids])
     store.record_outcome(name, outcome)
 
 

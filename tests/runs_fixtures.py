@@ -36,7 +36,7 @@ def shown(store: MemoryWorthStore, run_id: Any) -> set[str]:
 def rewards(store: MemoryWorthStore) -> dict[str, float | None]:
     """The reward of every episode in the ledger, by its id."""
     store.governor.outbox.drain()
-    with store.governor._database.read() as session:
+    with store.governor.database.read() as session:
         cursor = session._cursor
         cursor.execute("SELECT id, reward FROM episodes ORDER BY eid")
         return dict(cursor.fetchall())
@@ -102,7 +102,7 @@ def says(*turns: str | tuple[str, dict[str, Any]]) -> Scripted:
 @contextmanager
 def broken_ledger(store: MemoryWorthStore) -> Iterator[None]:
     """Every write to the database fails; reading works."""
-    database = store.governor._database
+    database = store.governor.database
 
     @contextmanager
     def refuse(**options: Any) -> Iterator[Any]:
@@ -116,7 +116,7 @@ def broken_ledger(store: MemoryWorthStore) -> Iterator[None]:
 @contextmanager
 def threads_of_database(store: MemoryWorthStore) -> Iterator[set[int]]:
     """The identities of the threads that used the database."""
-    database = store.governor._database
+    database = store.governor.database
     seen: set[int] = set()
 
     def watched(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -26,7 +26,7 @@ def filled(store: MemoryWorthStore, runs: int = 40) -> MemoryWorthStore:
     for n in range(runs):
         documents: list[Any] = [Document("", id=i) for i in draw.sample(IDS, draw.randint(1, 5))]
         key = EpisodeKey(f"run{n}", aliases=(f"alias{n}",))
-        store.governor.expose_documents(key, documents)
+        store.governor.journal.expose_documents(key, documents)
     return store
 
 
@@ -82,7 +82,9 @@ def test_a_batch_of_times_before_and_after_a_restore(make_store: StoreMaker, url
 def test_use_in_a_batch(make_store: StoreMaker, url: str) -> None:
     store = make_store(url, policy=plain(w_min=0))
     store.add_texts(["a", "b"], ids=["a", "b"])
-    store.governor.expose_documents(EpisodeKey("run"), [Document("", id=i) for i in ("a", "b")])
+    store.governor.journal.expose_documents(
+        EpisodeKey("run"), [Document("", id=i) for i in ("a", "b")]
+    )
     assert store.record_outcomes([("run", Outcome(True, ("b",)))]) == [True]
     assert store.evidence("a").retrievals == 0
     assert store.evidence("b").hits_positive == 1.0
@@ -120,7 +122,7 @@ def test_more_than_fit_into_one_list(make_store: StoreMaker, url: str) -> None:
     store = make_store(url)
     store.add_texts(["a"], ids=["a"])
     for n in range(620):
-        store.governor.expose_documents(EpisodeKey(str(n)), [Document("", id="a")])
+        store.governor.journal.expose_documents(EpisodeKey(str(n)), [Document("", id="a")])
     assert store.record_outcomes([(str(n), True) for n in range(620)]) == [True] * 620
     assert store.evidence("a").retrievals == 620
     assert_exact(store)

@@ -88,7 +88,7 @@ def test_eight_threads_adding_searching_and_recording(
                 store.add_texts([f"own{n}x{i}"], ids=[mine])
                 # what was added is found at once, and pinned it cannot be held back meanwhile
                 store.pin(mine)
-                hits = store.governor.recall(f"own{n}x{i}", 1, rank=(1, 0), track=False)
+                hits = store.governor.retrieval.recall(f"own{n}x{i}", 1, rank=(1, 0), track=False)
                 if [h.id for h in hits] != [mine] or abs(hits[0].similarity - 1) > 1e-5:
                     wrong.append(mine)
                 with store.episode(f"run {n} {i}"):
@@ -115,7 +115,7 @@ def test_eight_threads_adding_searching_and_recording(
     assert health.episodes == threads * rounds
     vector = unit(HashedWords().embed_query("fixed 3"))
     scores, _ = brute(store, vector, (0.7, 0.3, 0.0))
-    hits = store.governor.recall_by_vector(vector, 50, track=False)
+    hits = store.governor.retrieval.recall_by_vector(vector, 50, track=False)
     assert_is_top([h.id for h in hits], scores, 50)
 
 
@@ -200,7 +200,7 @@ def test_threads_under_a_policy_that_changes(make_store: StoreMaker, shared_url:
     assert_exact(store)
     vector = unit(HashedWords().embed_query("text 3"))
     scores, _ = brute(store, vector, store.policy.rank)
-    hits = store.governor.recall_by_vector(vector, 40, track=False)
+    hits = store.governor.retrieval.recall_by_vector(vector, 40, track=False)
     assert_is_top([h.id for h in hits], scores, 40)
 
 
@@ -465,7 +465,7 @@ def kill_and_check(url: str, count: int) -> tuple[int, int, int]:
             ledger_is_whole(store)
             vector = unit(HashedWords(dimension=8).embed_query("word1"))
             scores, _ = brute(store, vector, store.policy.rank)
-            found = store.governor.recall_by_vector(vector, 10, track=False)
+            found = store.governor.retrieval.recall_by_vector(vector, 10, track=False)
             assert_is_top([h.id for h in found], scores, 10)
     return acknowledged, lost, twice
 
@@ -557,14 +557,14 @@ def test_an_open_reader_does_not_see_half_a_write(make_store: StoreMaker, shared
         try:
             for n in range(200):
                 key = EpisodeKey(str(n))
-                writer.governor.expose_documents(key, [Document("", id=i) for i in ids])
+                writer.governor.journal.expose_documents(key, [Document("", id=i) for i in ids])
                 writer.record_outcome(str(n), n % 2 == 0)
         finally:
             done.set()
 
     def read() -> None:
         while not done.is_set():
-            seen = {m.evidence for m in reader.governor.get(ids).values()}
+            seen = {m.evidence for m in reader.governor.collection.get(ids).values()}
             if len(seen) != 1:
                 torn.append(seen)
 

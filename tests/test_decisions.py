@@ -104,7 +104,7 @@ def test_the_base_rate_of_the_context_counts(make_store: StoreMaker) -> None:
         hard = i % 2 == 0
         memory = f"m{(i // 2) % 10 + (0 if hard else 10)}"
         key = EpisodeKey(f"r{i}", context="hard" if hard else "easy")
-        store.governor.expose_documents(key, [Document("", id=memory)])
+        store.governor.journal.expose_documents(key, [Document("", id=memory)])
         store.record_outcome(f"r{i}", (i // 20) % 10 in (1, 4, 8) if hard else True)
     assert suppressed(store) == set()
 
@@ -170,7 +170,7 @@ def test_a_batch_learns_in_order(make_store: StoreMaker) -> None:
     for i in range(40):
         ids = [Document("", id=f"m{i % 4}"), Document("", id=f"m{(i + 1) % 4}")]
         for store in (one, many):
-            store.governor.expose_documents(EpisodeKey(f"r{i}"), ids)
+            store.governor.journal.expose_documents(EpisodeKey(f"r{i}"), ids)
         said.append((f"r{i}", i % 3 > 0))
     for run_id, outcome in said:
         one.record_outcome(run_id, outcome)
@@ -254,7 +254,7 @@ def test_the_ranking_by_effect_is_exact(
         bonus = 2.0 * (effect + optimism * np.sqrt(0.25 / (n + STRENGTH)))
         expected[memory.id] = query @ vector / np.linalg.norm(vector) + bonus
     best = sorted(expected, key=expected.get, reverse=True)[:10]
-    hits = store.governor.recall_by_vector(query, 10, track=False)
+    hits = store.governor.retrieval.recall_by_vector(query, 10, track=False)
     assert [h.id for h in hits] == best
     assert [h.score for h in hits] == pytest.approx([expected[m] for m in best], abs=1e-5)
 

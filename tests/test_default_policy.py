@@ -82,7 +82,7 @@ def test_failing_moves_a_memory_down_at_once_and_success_moves_it_up_less(
     for n in range(6):
         run(store, f"f{n}", ["fails"], False)
         run(store, f"h{n}", ["helps"], True)
-    hits = store.governor.recall("the tea", 3, track=False)
+    hits = store.governor.retrieval.recall("the tea", 3, track=False)
     assert [h.id for h in hits] == ["helps", "nothing", "fails"]
     up, middle, down = (h.score for h in hits)
     assert 0 < up - middle <= store.policy.effect_lift + 1e-6

@@ -105,7 +105,7 @@ def test_a_run_names_it_no_more(make_store: StoreMaker, url: str):
     store.erase("id-of-ada")
     assert {x.memory_id for x in store.run("e0").exposures} == {"b", "erased:1"}
     assert store.run("e0").outcomes[0].used == ("b", "erased:1")
-    assert {d.id for d in store.governor.shown_documents("e0")} == {"b"}
+    assert {d.id for d in store.governor.journal.shown_documents("e0")} == {"b"}
     assert "Elm" not in str(store.explain_run("e0"))
     for ask in (store.memory, store.explain, store.history, store.worth_history):
         with pytest.raises(MemoryNotFoundError):
@@ -142,7 +142,7 @@ def test_every_worker_forgets_it_at_its_next_call(
     second = make_store(file_url, index=index)
     assert "id-of-ada" in [d.id for d in second.similarity_search("zebra")]
     seq = query(first, "SELECT seq FROM memories WHERE text = :t", t=WORDS)[0][0]
-    replica = second.governor._replica
+    replica = second.governor.replica
     assert seq in replica._spaces[()].index
     first.erase("id-of-ada")
     assert [d.id for d in second.similarity_search("zebra")] == ["b"]
@@ -168,14 +168,14 @@ def test_it_is_not_served_when_it_is_erased_between_search_and_delivery(
     make_store: StoreMaker, file_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     store, other = filled(make_store(file_url)), make_store(file_url)
-    select = store.governor._select
+    select = store.governor.retrieval._select
 
     def select_then_erase(*arguments: object) -> object:
         chosen = select(*arguments)  # type: ignore[arg-type]
         other.erase("id-of-ada")
         return chosen
 
-    monkeypatch.setattr(store.governor, "_select", select_then_erase)
+    monkeypatch.setattr(store.governor.retrieval, "_select", select_then_erase)
     with store.episode("late"):
         assert [d.id for d in store.similarity_search("zebra", k=2)] == ["b"]
     assert [x.memory_id for x in store.run("late").exposures] == ["b"]
@@ -234,8 +234,8 @@ def test_a_file_that_others_keep_busy_is_scrubbed_later(
     def impatient(connection: sqlite3.Connection, _record: object, _proxy: object) -> None:
         connection.execute("PRAGMA busy_timeout=50")  # or the test waits for half a minute
 
-    event.listen(store.governor._database.engine, "checkout", impatient)
-    with reader.governor._database.read() as session:
+    event.listen(store.governor.database.engine, "checkout", impatient)
+    with reader.governor.database.read() as session:
         session.number(_one())  # its snapshot needs the old WAL
         assert store.erase("id-of-ada") == (2, False)
         assert store.similarity_search("Elm Street")[0].id == "b"
@@ -268,7 +268,7 @@ def test_counters_stay_exact_whatever_is_erased(data: st.DataObject):
                     used = data.draw(st.none() | st.lists(some, unique=True) | graded)
                     episode.record(data.draw(st.sampled_from([True, False, 0.3])), used=used)
             elif step == "again":
-                for id_ in store.governor.run_ids():
+                for id_ in store.governor.journal.run_ids():
                     store.record_outcome(id_, data.draw(st.booleans()))
             elif step == "add":
                 store.add_texts(["red again"], ids=["a"])

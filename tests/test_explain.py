@@ -120,7 +120,7 @@ def test_a_run_says_what_was_shown_and_what_its_outcome_changed(make_store: Stor
     assert "no outcome yet" in str(before)
     assert [p.weight for p in before.parts] == [0.0] * 3
     dropped = before.parts[2].memory_id
-    store.governor.hide("e2", [dropped])
+    store.governor.journal.hide("e2", [dropped])
     store.record_outcome("e2", False, used=["a"], source="user")
     store.record_outcome("e2", True, source="handler")
 
@@ -178,7 +178,7 @@ def test_what_was_held_back_is_on_record_where_the_policy_asks(
     ]
     assert "  - a at similarity 1.000: held back by its status then, suppressed now" in str(told)
     assert store.evidence("a") == before
-    assert [d.id for d in store.governor.shown_documents("e2")] == ["b"]
+    assert [d.id for d in store.governor.journal.shown_documents("e2")] == ["b"]
     assert not [m for m in store.lift() if m.memory_id == "a"]
     assert_exact(store)
 

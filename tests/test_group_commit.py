@@ -39,7 +39,7 @@ def filled(store: MemoryWorthStore, runs: int) -> MemoryWorthStore:
     store.add_texts([f"text {i}" for i in IDS], ids=IDS)
     for n in range(runs):
         documents: list[Any] = [Document("", id=IDS[(n + j) % len(IDS)]) for j in range(3)]
-        store.governor.expose_documents(EpisodeKey(f"run{n}"), documents)
+        store.governor.journal.expose_documents(EpisodeKey(f"run{n}"), documents)
     return store
 
 

@@ -21,7 +21,7 @@ def run(
     store: MemoryWorthStore, name: str, ids: list[str], outcome: float, context: str = ""
 ) -> None:
     key = EpisodeKey(name, context=context)
-    store.governor.expose_documents(key, [Document("", id=i) for i in ids])
+    store.governor.journal.expose_documents(key, [Document("", id=i) for i in ids])
     store.record_outcome(name, outcome)
 
 

@@ -315,7 +315,7 @@ class Machine(RuleBasedStateMachine):
         # Before: in an episode that has its outcome, being retrieved may suppress a memory at once.
         expected = self.expected(namespace, text)
         with store.episode(name):
-            hits = store.governor.recall(text, k, namespace=namespace)
+            hits = store.governor.retrieval.recall(text, k, namespace=namespace)
         self.check_hits(expected, k, hits, explored=self.model.policy.exploration == 1.0)
         if not hits:
             return
@@ -374,7 +374,7 @@ class Machine(RuleBasedStateMachine):
     )
     def documents_of_another_retriever(self, which: int, name: str, ids: list[str]) -> None:
         key = EpisodeKey(name, aliases=(f"alias of {name}",))
-        self.store(which).governor.expose_documents(key, [Document("", id=i) for i in ids])
+        self.store(which).governor.journal.expose_documents(key, [Document("", id=i) for i in ids])
         # What the run retrieved itself says which version is meant; else the own namespace, or the only one.
         episode = self.model.episodes.get(name, Episode())
         rows = sorted(episode.exposures.items(), key=lambda item: (item[1].rank, item[0]))
@@ -395,7 +395,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=either, name=st.sampled_from(EPISODES), ids=subsets)
     def hide(self, which: int, name: str, ids: list[str]) -> None:
-        count = self.store(which).governor.hide(name, ids)
+        count = self.store(which).governor.journal.hide(name, ids)
         episode = self.model.episodes.get(name, Episode())
         dropped = [
             x
@@ -415,9 +415,9 @@ class Machine(RuleBasedStateMachine):
         episode = self.model.episodes.get(name)
         shares = shares_in(ids)
         if episode is None or not set(shares) <= self.retrieved(episode):
-            self.refused(which, lambda s: s.governor.mark_used(name, ids), episode)
+            self.refused(which, lambda s: s.governor.journal.mark_used(name, ids), episode)
             return
-        self.store(which).governor.mark_used(name, ids)
+        self.store(which).governor.journal.mark_used(name, ids)
         for seq, x in episode.exposures.items():
             x.used = max(x.used or 0.0, shares.get(self.model.versions[seq - 1].id, 0.0))
         self.model.settle_if_settled(name)
@@ -592,7 +592,7 @@ class Machine(RuleBasedStateMachine):
             self.stores.append(self.open(policy))
             self.stores.pop(0).close()
         else:  # nobody else can open it
-            self.stores[0].governor._settings.adopt(policy, self.clock.now)
+            self.stores[0].governor.settings.adopt(policy, self.clock.now)
         if policy != self.model.policy:
             self.model.policy = policy
             self.model.judge_all()
@@ -662,7 +662,9 @@ class Machine(RuleBasedStateMachine):
     def every_store_serves_what_the_database_says(self) -> None:
         for store in self.stores:
             for namespace in NAMESPACES:
-                hits = store.governor.recall("red green", 3, namespace=namespace, track=False)
+                hits = store.governor.retrieval.recall(
+                    "red green", 3, namespace=namespace, track=False
+                )
                 assert store.policy == self.model.policy
                 self.check_hits(self.expected(namespace, "red green"), 3, hits, explored=False)
                 held = {m.id for m in store.suppressed(namespace=namespace)}

@@ -163,7 +163,7 @@ def test_a_turn_that_cannot_begin_has_no_memories(memories: MemoryWorthStore, go
     agent = create_agent(model, middleware=[middleware], checkpointer=InMemorySaver())
     go(agent, ask("apple"), THREAD)
 
-    with patch.object(memories.governor, "episode", broken):
+    with patch.object(memories.governor.journal, "episode", broken):
         result = go(agent, ask("bread"), THREAD)
 
     assert result["messages"][-1].text == "about bread"

@@ -177,7 +177,7 @@ def test_the_last_turn_is_the_last_of_those_shown(memories: MemoryWorthStore, cl
         turn(memories, word)
         clock.forward(seconds=3600)
     memories.record_outcome("e", True)
-    memories.governor.hide("e", ["cedar"])
+    memories.governor.journal.hide("e", ["cedar"])
 
     assert weights(memories) == pytest.approx({"apple": 1 / 3, "bread": 2 / 3})
     assert_exact(memories)
@@ -268,8 +268,8 @@ def test_whatever_happens_counters_are_the_fold_of_the_ledger(story: list[Any]) 
             elif kind == "show":
                 turn(store, WORDS[value], episode)
             elif kind == "hide":
-                store.governor.hide(episode, [WORDS[value]])
-            elif store.governor.shown_documents(episode):
+                store.governor.journal.hide(episode, [WORDS[value]])
+            elif store.governor.journal.shown_documents(episode):
                 if kind == "say":
                     store.record_outcome(episode, value)
                 else:

@@ -630,7 +630,7 @@ def test_a_ledger_that_cannot_be_written(memories: MemoryWorthStore, call: Call)
 
 def test_what_an_episode_had_before_cannot_be_read(quick: MemoryWorthStore, call: Call) -> None:
     graph = built(("recall", recall(quick, retriever=Foreign(ids=("apple",))))).compile()
-    with patch.object(quick.governor, "shown_documents", side_effect=OSError("gone")):
+    with patch.object(quick.governor.journal, "shown_documents", side_effect=OSError("gone")):
         assert call(graph, {"query": "apple"}, {})["memory_ids"] == ["apple"]
     assert quick.health().failures == {"what an episode recalled before": 1}
     assert [shown(quick, e) for e in rewards(quick)] == [{"apple"}]

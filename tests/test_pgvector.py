@@ -124,8 +124,8 @@ def test_the_graph_is_used_and_finds_nearly_all(make_store: StoreMaker, url: str
         hits += len(found & {str(i) for i in np.argsort(-(rows @ q))[:10]})
     assert hits >= 475  # recall@10 of .95
     if pgvector_index.EXACT == 0:
-        index = store.governor._replica._spaces[()].index
-        with store.governor._database.read() as session:
+        index = store.governor.replica._spaces[()].index
+        with store.governor.database.read() as session:
             session.run(pgvector_index._GRAPH, {"ef": "100"})
             plan = session.rows(
                 pgvector_index.Statement("EXPLAIN " + index._statements["near"].sql),  # type: ignore[union-attr]
@@ -161,7 +161,7 @@ def test_no_copy_of_what_was_erased_is_left(store: MemoryWorthStore) -> None:
 
     store.add_texts(["apple", "pear"], ids=["a", "p"])
     assert query(store, "SELECT COUNT(*) FROM vectors") == [(2,)]
-    Erasure(store.governor._database).ids((), ["a"], "me", "", 0.0)
+    Erasure(store.governor.database).ids((), ["a"], "me", "", 0.0)
     assert query(store, "SELECT COUNT(*) FROM vectors") == [(1,)]
     assert [d.id for d in store.similarity_search("apple", k=2)] == ["p"]
 

@@ -56,7 +56,7 @@ def schema_of(url: str) -> str:
 
 
 def expose(store: MemoryWorthStore, run: str, *ids: str) -> None:
-    store.governor.expose_documents(EpisodeKey(run), [Document("", id=i) for i in ids])
+    store.governor.journal.expose_documents(EpisodeKey(run), [Document("", id=i) for i in ids])
 
 
 def outcomes_of(store: MemoryWorthStore) -> list[tuple[Any, ...]]:
@@ -123,7 +123,7 @@ def test_every_transaction_may_run_on_another_connection(
 ) -> None:
     """A proxy that pools transactions hands each one to any connection, and keeps nothing for the next."""
     store = make_store(place, policy=plain(v_min=1, exploration=0.0))
-    engine = store.governor._database.engine
+    engine = store.governor.database.engine
     left: list[tuple[Any, ...]] = []
     from sqlalchemy import event
 
@@ -157,7 +157,7 @@ def test_one_connection_is_enough(make_store: StoreMaker, place: str) -> None:
         store.similarity_search("a", k=1)
     store.record_outcome("run", True)
     assert store.worth("a") == 1.0
-    assert store.governor._database.engine.pool.size() == 1
+    assert store.governor.database.engine.pool.size() == 1
 
 
 def test_the_pool_is_as_large_as_the_user_says(make_store: StoreMaker, place: str) -> None:
@@ -166,7 +166,7 @@ def test_the_pool_is_as_large_as_the_user_says(make_store: StoreMaker, place: st
     barrier = threading.Barrier(3)
 
     def work() -> None:
-        with store.governor._database.read() as session:
+        with store.governor.database.read() as session:
             session.number(Statement("SELECT 1"))
             barrier.wait(30)
 
@@ -176,7 +176,7 @@ def test_the_pool_is_as_large_as_the_user_says(make_store: StoreMaker, place: st
     for t in threads:
         t.join(30)
     assert not barrier.broken
-    assert store.governor._database.engine.pool.checkedin() == 3  # type: ignore[attr-defined]
+    assert store.governor.database.engine.pool.checkedin() == 3  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("size", [0, -1, 2.5, "3"])
@@ -298,7 +298,7 @@ def test_a_change_that_commits_late_is_not_missed(make_store: StoreMaker, place:
     writer, reader = make_store(place), make_store(place)
     writer.add_texts(["a", "b"], ids=["a", "b"])
     assert len(reader.similarity_search("a", k=2)) == 2
-    database = writer.governor._database
+    database = writer.governor.database
     retire = Statement("UPDATE memories SET retired_at = 1 WHERE id = :id")
     tell = Statement(
         "INSERT INTO changes (kind, low, high) "
@@ -314,7 +314,7 @@ def test_a_change_that_commits_late_is_not_missed(make_store: StoreMaker, place:
         assert [d.id for d in reader.similarity_search("a", k=2)] == ["a"]
     assert reader.similarity_search("a", k=2) == []
     # What was over when it last looked is not read again.
-    assert reader.governor._replica._cursor.seen == frozenset()
+    assert reader.governor.replica._cursor.seen == frozenset()
 
 
 def test_settlements_of_shared_memories_run_beside_each_other(
@@ -325,7 +325,7 @@ def test_settlements_of_shared_memories_run_beside_each_other(
     store.add_texts(["a", "b"], ids=["a", "b"])
     expose(store, "one", "a")
     expose(store, "two", "b")
-    with store.governor._database.write(alone=False) as session:
+    with store.governor.database.write(alone=False) as session:
         session.run(Statement("SELECT 1 FROM evidence WHERE seq = 1 FOR UPDATE"))
         session.rows(Statement("SELECT 1"))
         assert store.record_outcome("two", True)
@@ -339,10 +339,10 @@ def test_external_memories_that_are_known_are_shown_beside_settlements(
     store = make_store(place)
     digests = {"x": "sha256:x", "y": "sha256:y"}
     shown = {"x": Exposure(0, 0, None), "y": Exposure(0, 1, None)}
-    store.governor.expose_external(EpisodeKey("one"), digests, shown, None)
-    with store.governor._database.write(alone=False) as session:
+    store.governor.journal.expose_external(EpisodeKey("one"), digests, shown, None)
+    with store.governor.database.write(alone=False) as session:
         session.rows(Statement("SELECT 1"))
-        store.governor.expose_external(EpisodeKey("two"), digests, shown, None)
+        store.governor.journal.expose_external(EpisodeKey("two"), digests, shown, None)
     assert store.record_outcome("two", True)
     rows = query(store, "SELECT COUNT(*), COUNT(DISTINCT seq) FROM exposures")
     assert rows == [(4, 2)]
@@ -472,7 +472,7 @@ def test_a_commit_that_was_not_answered_is_written_once(make_store: StoreMaker, 
     store = make_store(place)
     store.add_texts(["a"], ids=["a"])
     expose(store, "run", "a")
-    database = store.governor._database
+    database = store.governor.database
     opened, cut = database._opened, []
 
     @contextmanager
@@ -498,7 +498,7 @@ def test_a_server_that_stays_away_is_an_error_with_a_name(
 ) -> None:
     store = make_store(new_schema(mortal))
     store.add_texts(["a"], ids=["a"])
-    store.governor._database._patience = 0.05
+    store.governor.database._patience = 0.05
     mortal.stop()
     try:
         with pytest.raises(StorageUnavailableError):

@@ -60,8 +60,8 @@ def test_a_good_memory_that_goes_stale_is_hidden_soon(make_store: StoreMaker, ur
 
 
 def regimes_of(store: MemoryWorthStore, memory_id: str) -> list[np.ndarray]:
-    seq = store.governor.versions([memory_id])[memory_id][0].seq
-    with store.governor._database.read() as session:
+    seq = store.governor.collection.versions([memory_id])[memory_id][0].seq
+    with store.governor.database.read() as session:
         stands = standing.read(session, [seq])
         return [regimes.states(session, [stands[seq]])[seq]]
 
@@ -117,14 +117,14 @@ def test_corrections_give_what_a_full_replay_gives(
             store.withdraw_outcome(done[-int(rng.integers(1, 6))])
         elif what < 0.98:
             run_id = done[-int(rng.integers(1, 6))]
-            store.governor.expose_documents(EpisodeKey(run_id), [Document("", id=ids[0])])
+            store.governor.journal.expose_documents(EpisodeKey(run_id), [Document("", id=ids[0])])
         else:
             store.restore(ids[0])
     assert_exact(store)
     assert kept(store) == replayed(store)
     many = [(f"b{i}", bool(i % 3)) for i in range(90)]
     for name, _ in many:
-        store.governor.expose_documents(
+        store.governor.journal.expose_documents(
             EpisodeKey(name), [Document("", id="m0"), Document("", id="m1")]
         )
     store.record_outcomes(many)

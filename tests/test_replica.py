@@ -58,5 +58,5 @@ def test_counters_that_waited_are_ranked_by_exactly(
         if step in (19, 21, 39):
             weights = (0.5, 1.0, 0.0)
             scores, _ = brute(store, vector, weights)
-            hits = store.governor.recall_by_vector(vector, 6, track=False, rank=weights)
+            hits = store.governor.retrieval.recall_by_vector(vector, 6, track=False, rank=weights)
             assert_is_top([h.id for h in hits], scores, 6)

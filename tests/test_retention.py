@@ -47,7 +47,7 @@ def filled(store: MemoryWorthStore) -> MemoryWorthStore:
 
 def run(store: MemoryWorthStore, name: str, ids: Any, context: str = "") -> None:
     key = EpisodeKey(name, aliases=(f"trace-{name}",), context=context)
-    store.governor.expose_documents(key, [Document("", id=i) for i in ids])
+    store.governor.journal.expose_documents(key, [Document("", id=i) for i in ids])
 
 
 def history(store: MemoryWorthStore, clock: Clock, days: int, *, seed: int = 3) -> list[str]:
@@ -306,11 +306,11 @@ def test_one_that_has_followed_does_not_load_anew(
     here, there = filled(make_store(shared_url, policy=policy)), make_store(shared_url)
     history(here, clock, 60)
     assert len(there.similarity_search("text", k=9)) == 6
-    [space] = there.governor._replica._spaces.values()
+    [space] = there.governor.replica._spaces.values()
     here.compact(MONTH)
     history(here, clock, 3, seed=5)
     assert len(there.similarity_search("text", k=9)) == 6
-    assert list(there.governor._replica._spaces.values()) == [space]
+    assert list(there.governor.replica._spaces.values()) == [space]
     assert query(here, "SELECT COUNT(*) FROM changes WHERE kind = 'pruned'") == [(1,)]
 
 
@@ -401,7 +401,7 @@ def test_the_change_detector_begins_where_the_runs_that_are_gone_left_it(
 
     def replayed() -> dict[int, bytes]:
         execute(store, "DELETE FROM regimes")
-        with store.governor._database.read() as session:
+        with store.governor.database.read() as session:
             stands = standing.read(session, seqs)
             return {
                 s: v.tobytes() for s, v in regimes.states(session, list(stands.values())).items()

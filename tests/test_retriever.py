@@ -354,7 +354,7 @@ def test_a_direct_search_inside_a_run(memories: MemoryWorthStore, ask: Ask) -> N
 
 def test_looking_without_showing(memories: MemoryWorthStore) -> None:
     with memories.episode() as episode:
-        memories.governor.recall("apple", 1, track=False)
+        memories.governor.retrieval.recall("apple", 1, track=False)
         memories.explain_search("apple")
     with pytest.raises(UnknownRunError):
         memories.run(episode.id)

@@ -171,7 +171,10 @@ BAD: dict[str, tuple[type[Exception], Call]] = {
         InvalidInputError,
         lambda s: s.record_outcome("run", False, source="\ud800"),
     ),
-    "marked used unknown": (InvalidInputError, lambda s: s.governor.mark_used("run", ["z"])),
+    "marked used unknown": (
+        InvalidInputError,
+        lambda s: s.governor.journal.mark_used("run", ["z"]),
+    ),
     # decisions
     "restore unknown": (MemoryNotFoundError, lambda s: s.restore(["a", "z"])),
     "pin unknown": (MemoryNotFoundError, lambda s: s.pin("z")),
@@ -460,7 +463,7 @@ def test_what_cannot_be_recorded_is_counted_and_the_documents_are_given(
 def limit(store: MemoryWorthStore, pages: int) -> None:
     """Every connection of the store may have so many pages more, as on a full disk."""
     ((count,),) = query(store, "PRAGMA page_count")
-    held = store.governor._database
+    held = store.governor.database
     most = int(count) + pages
     event.listen(
         held.engine, "connect", lambda c, _: c.execute(f"PRAGMA max_page_count={most}").close()
@@ -526,7 +529,7 @@ def test_the_file_is_all_there_is(make_store: StoreMaker, tmp_path: Path) -> Non
     path = tmp_path / "memories.db"
     with make_store(f"sqlite:///{path}", policy=plain(v_min=1, exploration=0.0)) as store:
         fill(store)
-        store.governor.expose_documents(EpisodeKey("bad"), [Document("", id="b")])
+        store.governor.journal.expose_documents(EpisodeKey("bad"), [Document("", id="b")])
         store.record_outcome("bad", False)
         store.withdraw_outcome("run")
         assert store.memory("b").status is Status.SUPPRESSED

@@ -597,7 +597,7 @@ def test_the_context_manager_looks_a_resume_up_once(life: Life, call: Call) -> N
     governor = life.store.governor
     with (
         memory_worth(life.store, life.judge),
-        patch.object(governor, "resume", wraps=governor.resume) as looked_up,
+        patch.object(governor.journal, "resume", wraps=governor.journal.resume) as looked_up,
     ):
         call(graph, {"query": "apple"}, config)
         call(graph, Command(resume="yes"), config)

@@ -459,7 +459,7 @@ def test_what_is_given_while_another_drops_it(life: Life) -> None:
         base_compressor=Keep(ids=("cedar",)), base_retriever=base
     )
     governor = life.store.governor
-    hide = governor.hide
+    hide = governor.journal.hide
     manager: list[Any] = []
 
     def interrupted_hide(episode_id: str, ids: Any) -> int:
@@ -468,7 +468,7 @@ def test_what_is_given_while_another_drops_it(life: Life) -> None:
 
     def node(query: str, config: RunnableConfig) -> str:
         manager.append(config["callbacks"])
-        with patch.object(governor, "hide", interrupted_hide):
+        with patch.object(governor.journal, "hide", interrupted_hide):
             return text(dropping.invoke(query, config))
 
     RunnableLambda(node).invoke("apple", life.config)

@@ -413,8 +413,8 @@ def test_a_langfuse_trace_id_may_be_an_alias(
     memories: MemoryWorthStore, service: LangfuseService
 ) -> None:
     trace = "0af7651916cd43dd8448eb211c80319c"
-    with memories.governor._database.write() as session:
-        memories.governor._ledger.open_episode(session, EpisodeKey("e", (trace,)), 0.0)
+    with memories.governor.database.write() as session:
+        memories.governor.ledger.open_episode(session, EpisodeKey("e", (trace,)), 0.0)
     with memories.episode("e"):
         memories.similarity_search("apple", k=1)
     service.say(None, True, kind="trace", id=trace)

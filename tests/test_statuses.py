@@ -268,10 +268,10 @@ def take(store: MemoryWorthStore, step: str, name: str) -> None:
     if step in ("good", "bad"):
         with store.episode(name) as episode:
             store.similarity_search("red", k=2)
-        if store.governor.run_ids()[-1:] == [name]:  # something was there to be shown
+        if store.governor.journal.run_ids()[-1:] == [name]:  # something was there to be shown
             episode.record(step == "good")
     elif step == "correct":
-        for id_ in store.governor.run_ids():
+        for id_ in store.governor.journal.run_ids():
             store.record_outcome(id_, 0.25)
     elif step == "undo":
         for action in store.history("a")[-1:]:
@@ -367,7 +367,7 @@ def test_filters_and_memories_elsewhere_hide_it_too(make_store: StoreMaker):
             [Candidate("a", "red"), Candidate("b", "green")], 2, external.caller()
         )
     assert [(c.place, c.arm) for c in choices] == [(1, Arm.SERVED)]
-    assert store.governor.left_out("") == 1
+    assert store.governor.collection.left_out("") == 1
 
 
 # -- quarantine
@@ -398,7 +398,7 @@ def test_it_is_shown_at_the_exploration_rate_and_no_more(make_store: StoreMaker)
     arms = []
     for n in range(400):
         with store.episode(f"e{n}"):
-            arms += [(h.id, h.arm, h.propensity) for h in store.governor.recall("red", 1)]
+            arms += [(h.id, h.arm, h.propensity) for h in store.governor.retrieval.recall("red", 1)]
     shown = [a for a in arms if a[0] == "a"]
     assert set(shown) == {("a", Arm.PROBATION, 0.2)}
     assert 56 <= len(shown) <= 104  # 80 expected, three standard deviations of 8
@@ -410,7 +410,7 @@ def test_a_flood_in_quarantine_gets_no_more_than_the_exploration_rate(make_store
     waiting = []
     for n in range(400):
         with store.episode(f"e{n}"):
-            arms = [h.arm for h in store.governor.recall("red", 2)]
+            arms = [h.arm for h in store.governor.retrieval.recall("red", 2)]
         assert arms[0] is Arm.SERVED  # the last place at most
         waiting += [a for a in arms if a is Arm.PROBATION]
     assert 56 <= len(waiting) <= 104  # 80 expected, three standard deviations of 8

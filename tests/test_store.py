@@ -309,7 +309,7 @@ def test_a_document_of_another_retriever_is_taken_from_the_stores_own_namespace(
     store.add_texts(["t", "v", "w"], ids=["both", "there", "twice"], namespace="other")
     store.add_texts(["w"], ids=["twice"], namespace="third")
     documents = [Document("x", id=i) for i in ("both", "here", "there", "twice", "no", None)]
-    store.governor.expose_documents(EpisodeKey("run"), documents)
+    store.governor.journal.expose_documents(EpisodeKey("run"), documents)
     store.record_outcome("run", True)
     # `twice` stands in two namespaces, neither of them the store's: nobody can say which was meant.
     assert {e.memory_id for e in store.run("run").exposures} == {"both", "here", "there"}
@@ -481,7 +481,9 @@ def test_the_ranking_is_that_of_brute_force(
         scores, similarities = brute(store, vector, rank, now=clock.now, floor=floor)
         episode_id = f"e{step}"
         with store.episode(episode_id):
-            hits = store.governor.recall_by_vector(vector, 6, rank=rank, min_similarity=floor)
+            hits = store.governor.retrieval.recall_by_vector(
+                vector, 6, rank=rank, min_similarity=floor
+            )
         assert_is_top([h.id for h in hits], scores, 6)
         np.testing.assert_allclose([h.score for h in hits], [scores[h.id] for h in hits], atol=2e-6)
         np.testing.assert_allclose(
@@ -507,7 +509,7 @@ def test_recency_stays_exact_over_hundreds_of_half_lives(
         store.add_embeddings([(f"t{i}", basis(i))], ids=[str(i)])
         vector = unit([1.0] * 8)
         scores, _ = brute(store, vector, (0.1, 0.0, 1.0), now=clock.now)
-        hits = store.governor.recall_by_vector(vector, 8, rank=(0.1, 0.0, 1.0))
+        hits = store.governor.retrieval.recall_by_vector(vector, 8, rank=(0.1, 0.0, 1.0))
         assert_is_top([h.id for h in hits], scores, 8)
         clock.forward(days=1 + 2 * i)
 
@@ -521,14 +523,15 @@ def test_per_call_rank_overrules_the_policys(make_store: StoreMaker, url: str) -
     assert ids_of(store.similarity_search_by_vector(query_, k=1)) == ["near"]
     assert ids_of(store.similarity_search_by_vector(query_, k=1, rank=(0.1, 0.9))) == ["far"]
     ((_, similarity),) = [
-        (h.id, h.similarity) for h in store.governor.recall_by_vector(query_, 1, rank=(0, 1))
+        (h.id, h.similarity)
+        for h in store.governor.retrieval.recall_by_vector(query_, 1, rank=(0, 1))
     ]
     assert similarity == pytest.approx(0.1 / np.hypot(1, 0.1), abs=1e-6)
 
 
 def test_scores_have_one_direction(store: MemoryWorthStore) -> None:
     store.add_embeddings([("p", [2, 0]), ("q", [1, 1]), ("o", [-3, 0])], ids=["p", "q", "o"])
-    hits = store.governor.recall_by_vector([5.0, 0.0], 3)
+    hits = store.governor.retrieval.recall_by_vector([5.0, 0.0], 3)
     assert [h.id for h in hits] == ["p", "q", "o"]
     np.testing.assert_allclose([h.similarity for h in hits], [1, 0.5**0.5, -1], atol=1e-6)
 
@@ -549,15 +552,15 @@ def test_vectors_of_any_length_are_compared_by_angle(store: MemoryWorthStore) ->
         [("tiny", [1e-30, 1e-30]), ("huge", [3e38, 0.0]), ("plain", [0.0, 2.0])],
         ids=["tiny", "huge", "plain"],
     )
-    scored = {h.id: h.similarity for h in store.governor.recall_by_vector([1e30, 0.0], 3)}
+    scored = {h.id: h.similarity for h in store.governor.retrieval.recall_by_vector([1e30, 0.0], 3)}
     assert scored == pytest.approx({"huge": 1.0, "tiny": 0.5**0.5, "plain": 0.0}, abs=1e-6)
 
 
 def test_a_zero_vector_is_near_to_nothing(store: MemoryWorthStore) -> None:
     store.add_embeddings([("zero", [0, 0]), ("one", [1, 0])], ids=["zero", "one"])
-    hits = store.governor.recall_by_vector([1.0, 0.0], 2)
+    hits = store.governor.retrieval.recall_by_vector([1.0, 0.0], 2)
     assert [(h.id, round(h.similarity, 6)) for h in hits] == [("one", 1.0), ("zero", 0.0)]
-    assert {h.similarity for h in store.governor.recall_by_vector([0.0, 0.0], 2)} == {0.0}
+    assert {h.similarity for h in store.governor.retrieval.recall_by_vector([0.0, 0.0], 2)} == {0.0}
 
 
 # -- outcomes -------------------------------------------------------------------------------------------------------
@@ -694,17 +697,17 @@ def test_the_first_rank_and_the_highest_similarity_are_kept(store: MemoryWorthSt
 
 
 def test_hidden_memories_are_not_credited(pair: MemoryWorthStore) -> None:
-    assert pair.governor.hide("run", ["a", "unknown"]) == 1
-    assert pair.governor.hide("run", ["a"]) == 0
+    assert pair.governor.journal.hide("run", ["a", "unknown"]) == 1
+    assert pair.governor.journal.hide("run", ["a"]) == 0
     pair.record_outcome("run", True)
     assert pair.evidence("a") == Evidence()
     assert pair.evidence("b") == Evidence(UNIT, 0, UNIT, UNIT, 1, UNIT // 2)
     show(pair, "run", "a")  # retrieved again, it is shown after all
     assert pair.evidence("a").hits_positive == 0.5
-    pair.governor.hide("run", ["a"])
-    pair.governor.hide("run", ["b"])
+    pair.governor.journal.hide("run", ["a"])
+    pair.governor.journal.hide("run", ["b"])
     assert pair.evidence("b") == Evidence()
-    assert pair.governor.hide("no such run", ["a"]) == 0
+    assert pair.governor.journal.hide("no such run", ["a"]) == 0
     assert_exact(pair)
 
 
@@ -716,21 +719,21 @@ def test_use_decides_whatever_the_rule(pair: MemoryWorthStore) -> None:
     assert pair.evidence("a") == pair.evidence("b") == Evidence()
     pair.record_outcome("run", True)
     assert pair.evidence("a").hits_positive == 0.5
-    pair.governor.mark_used("run", ["a"])
+    pair.governor.journal.mark_used("run", ["a"])
     assert pair.evidence("a").hits_positive == pytest.approx(0.99)
     assert_exact(pair)
 
 
 def test_what_two_steps_of_a_run_used_adds_up(pair: MemoryWorthStore) -> None:
     """A custom event of one tool must not undo that of another."""
-    pair.governor.mark_used("run", ["a"])
-    pair.governor.mark_used("run", ["b"])
+    pair.governor.journal.mark_used("run", ["a"])
+    pair.governor.journal.mark_used("run", ["b"])
     pair.record_outcome("run", True)
     assert [pair.evidence(i).hits_positive for i in "ab"] == [0.5, 0.5]
 
 
 def test_an_outcome_that_names_use_overrules_what_the_run_said(pair: MemoryWorthStore) -> None:
-    pair.governor.mark_used("run", ["a"])
+    pair.governor.journal.mark_used("run", ["a"])
     pair.record_outcome("run", True, used=["b"])
     assert pair.evidence("b").hits_positive == pytest.approx(0.99)
 
@@ -766,7 +769,7 @@ def test_a_credit_function_that_fails_leaves_everything_as_it_was(
 def test_an_episode_is_found_by_its_aliases(store: MemoryWorthStore) -> None:
     store.add_texts(["t"], ids=["m"])
     key = EpisodeKey("episode", aliases=("trace", "resumed", "episode"), thread_id="thread")
-    store.governor.expose_documents(key, [Document("t", id="m")])
+    store.governor.journal.expose_documents(key, [Document("t", id="m")])
     for name, outcome in (("trace", True), ("resumed", False), ("episode", 0.5)):
         assert store.record_outcome(name, outcome)
         assert store.run(name).id == "episode"
@@ -789,7 +792,7 @@ def test_an_unknown_run_is_an_error_that_names_it(store: MemoryWorthStore) -> No
         lambda: store.record_outcome("nobody", True),
         lambda: store.withdraw_outcome("nobody"),
         lambda: store.run("nobody"),
-        lambda: store.governor.mark_used("nobody", []),
+        lambda: store.governor.journal.mark_used("nobody", []),
     ):
         before = dump(store)
         with pytest.raises(UnknownRunError, match="nobody") as error:
@@ -1062,11 +1065,11 @@ def explorer(make_store: StoreMaker, url: str, **policy: Any) -> MemoryWorthStor
         [("bad", [1.0, 0.0]), ("worse", [1.0, 0.1]), ("ok", [1.0, 1.0]), ("far", [-1.0, 1.0])],
         ids=["bad", "worse", "ok", "far"],
     )
-    store.governor.expose_documents(EpisodeKey("x0"), [Document("", id="bad")])
+    store.governor.journal.expose_documents(EpisodeKey("x0"), [Document("", id="bad")])
     for name in ("bad", "worse"):
         for i in range(3):
             run = f"{name}{i}"
-            store.governor.expose_documents(EpisodeKey(run), [Document("", id=name)])
+            store.governor.journal.expose_documents(EpisodeKey(run), [Document("", id=name)])
             store.record_outcome(run, False)
     assert {m.id for m in store.suppressed()} == {"bad", "worse"}
     return store
@@ -1204,7 +1207,7 @@ def test_outcomes_are_judged_by_the_policy_in_force_and_not_by_that_of_yesterday
     old = make_store(file_url, policy=plain(v_min=2, exploration=0.0))
     old.add_texts(["a", "b"], ids=["a", "b"])
     for i in range(3):
-        old.governor.expose_documents(
+        old.governor.journal.expose_documents(
             EpisodeKey(f"run{i}"), [Document("", id="a"), Document("", id="b")]
         )
     new = make_store(

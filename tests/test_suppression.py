@@ -115,7 +115,7 @@ def test_a_lambda_may_call_it(memories: MemoryWorthStore) -> None:
 def test_in_the_programs_own_episode(memories: MemoryWorthStore, call: Call) -> None:
     keep = SuppressionFilter(memories)
     with memories.episode() as episode:
-        memories.governor.expose_documents(
+        memories.governor.journal.expose_documents(
             memories.governor.runs.episode(), [Document(id=i, page_content=i) for i in ALL]
         )
         assert ids(call(keep, [Document(id=i, page_content=i) for i in ALL], None)) == LEFT

@@ -60,7 +60,7 @@ def lived(store: MemoryWorthStore) -> MemoryWorthStore:
             store.similarity_search("red", k=2)
         episode.record(reward, source_id=str(n), used={"a": 1, "b": 3} if n == 2 else None)
     store.record_outcome("e0", True, source="evaluator", metric="tone")
-    store.governor.mark_used("e0", {"a": 2, "b": 1})
+    store.governor.journal.mark_used("e0", {"a": 2, "b": 1})
     store.record_outcome("e3", True)
     store.withdraw_outcome("e3")
     store.add_texts(["red again"], ids=["b"])
@@ -74,8 +74,8 @@ def lived(store: MemoryWorthStore) -> MemoryWorthStore:
     store.suppress("b")
     store.hold_out("a", rate=0.25)
     store.erase("s")
-    with store.governor._database.write() as session:
-        store.governor._ledger.open_episode(session, EpisodeKey("e0", ("alias",)), 0.0)
+    with store.governor.database.write() as session:
+        store.governor.ledger.open_episode(session, EpisodeKey("e0", ("alias",)), 0.0)
     return store
 
 
@@ -418,7 +418,7 @@ def test_a_log_with_a_reward_that_is_none_writes_nothing(make_store: StoreMaker)
     store.add_texts(["red"], ids=["a"])
     with pytest.raises(InvalidInputError, match="7"):
         store.import_log([entry("r1", "a", True), entry("r2", "a", 7.0)])
-    assert store.governor.run_ids() == []
+    assert store.governor.journal.run_ids() == []
 
 
 def test_a_csv_with_one_row_per_run_or_per_memory(make_store: StoreMaker, tmp_path: Path):

@@ -38,7 +38,7 @@ def searched(store: MemoryWorthStore, episode_id: str, k: int = 3) -> list[str]:
 
 
 def arms(store: MemoryWorthStore, episode_id: str) -> dict[str, tuple[Arm, float, bool]]:
-    record = store.governor.episode(episode_id)
+    record = store.governor.journal.episode(episode_id)
     return {x.memory_id: (x.arm, x.propensity, x.shown) for x in record.exposures}
 
 
@@ -128,7 +128,7 @@ def test_diversity_chooses_anew_without_what_is_held_out(make_store: StoreMaker)
         drawn = arms(store, f"run-{i}")
         assert {d.id for d in found} == {m for m, (_, _, shown) in drawn.items() if shown}
         for m, (arm, _, _) in drawn.items():
-            seq = store.governor.versions([m])[m][0].seq
+            seq = store.governor.collection.versions([m])[m][0].seq
             assert (arm is Arm.HELD_OUT) == (m != "m5" and holds_out(0, f"run-{i}", seq, 0.9))
 
 
@@ -139,7 +139,7 @@ def test_another_process_follows_a_trial(make_store: StoreMaker, shared_url: str
     one.hold_out("m1", rate=0.3, actor="ada", reason="trial 7")
     assert two.trials() == {"m1": 0.3}
     out = [i for i in range(60) if "m1" not in searched(two, f"run-{i}", k=6)]
-    seq = two.governor.versions(["m1"])["m1"][0].seq
+    seq = two.governor.collection.versions(["m1"])["m1"][0].seq
     assert out == [i for i in range(60) if holds_out(0, f"run-{i}", seq, 0.3)] != []
     two.end_hold_out("m1", reason="enough")
     assert one.trials() == {}

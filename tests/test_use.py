@@ -168,7 +168,7 @@ def test_what_a_run_says_holds_for_every_outcome_that_does_not_say_so(
     memories: MemoryWorthStore,
 ) -> None:
     e = asked(memories)
-    memories.governor.mark_used(e, {"apple": 0.9, "bread": 0.3})
+    memories.governor.journal.mark_used(e, {"apple": 0.9, "bread": 0.3})
     memories.record_outcome(e, True, source="evaluator")
     graded = weights(memories, e)
     assert {x.memory_id: x.used for x in memories.run(e).exposures if x.used} == {
@@ -188,8 +188,8 @@ def test_what_a_run_says_holds_for_every_outcome_that_does_not_say_so(
 def test_the_most_that_a_run_says_of_a_memory_counts(memories: MemoryWorthStore) -> None:
     e = asked(memories)
     memories.record_outcome(e, True)
-    memories.governor.mark_used(e, {"apple": 1, "bread": 0.5})
-    memories.governor.mark_used(e, {"bread": 2, "apple": 0.2})
+    memories.governor.journal.mark_used(e, {"apple": 1, "bread": 0.5})
+    memories.governor.journal.mark_used(e, {"bread": 2, "apple": 0.2})
     w = weights(memories, e)
     assert w["apple"] == w["bread"] == 0.495
     assert_exact(memories)
@@ -210,7 +210,7 @@ def test_another_process_and_an_import_settle_the_same(
 ) -> None:
     store = filled(make_store())
     e = asked(store)
-    store.governor.mark_used(e, {"apple": 1, "bread": 0.37})
+    store.governor.journal.mark_used(e, {"apple": 1, "bread": 0.37})
     store.record_outcome(e, 0.3)
     store.record_outcome(asked(store, "f"), True, used={"apple": 0.1, "bread": 0.2})
     store.export_file(tmp_path / "all.jsonl")

@@ -180,7 +180,7 @@ def test_a_run_whose_id_was_used_again_is_meant_itself(make_store: StoreMaker, u
     store = filled(make_store(url))
     episode(store, "r")
     store.record_outcome("r", False, source="bot")
-    store.governor.begin_again(EpisodeKey("r"))
+    store.governor.journal.begin_again(EpisodeKey("r"))
     episode(store, "r")
     store.record_outcome("r", True, source="user")
     assert store.evidence("a").retrievals == 2

@@ -51,7 +51,7 @@ def test_four_workers_see_everything_at_their_next_call(
         workers[1]("store.add_texts(['apple pie'], ids=['a'])")
         assert ("a", "apple pie") in served()
         for n in range(2):
-            here.governor.expose_documents(EpisodeKey(f"run{n}"), [Document("", id="a")])
+            here.governor.journal.expose_documents(EpisodeKey(f"run{n}"), [Document("", id="a")])
             workers[2 + n](f"store.record_outcome('run{n}', False)")
         assert "a" not in {id_ for id_, _ in served()}
         workers[0]("store.restore('a')")
@@ -59,7 +59,7 @@ def test_four_workers_see_everything_at_their_next_call(
         workers[3]("store.delete(['u3'])")
         workers[2]("store.governor._governance.deprecate((), ['u2'], 'me', '', 0.0)")
         erase = "__import__('langchain_memoryworth.ledger.erasure').erasure.Erasure"
-        workers[1](f"{erase}(store.governor._database).ids((), ['u1'], 'me', '', 0.0)")
+        workers[1](f"{erase}(store.governor.database).ids((), ['u1'], 'me', '', 0.0)")
         assert {id_ for id_, _ in served()} == {"a", "p", "u0"}
         workers[0]("store.pin('p')")
         assert [w("store.memory('p').status.value") for w in workers] == ["pinned"] * 4
@@ -232,7 +232,7 @@ def test_four_processes_with_duplicates_and_corrections(
     for n, (name, _) in enumerate(runs):
         shown = {str((n * step + step) % 20) for step in (1, 3, 7)}
         documents: list[Any] = [Document("", id=i) for i in sorted(shown)]
-        store.governor.expose_documents(EpisodeKey(name), documents)
+        store.governor.journal.expose_documents(EpisodeKey(name), documents)
     run(MANY, shared_url, OUTCOMES, count=4)
     ledger_is_whole(store)
     said = query(

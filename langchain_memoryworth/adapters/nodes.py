@@ -228,7 +228,7 @@ class OutcomeNode(Runnable[Any, dict[str, Any]]):
     def _settle(self, episode_id: str, state: Any, config: RunnableConfig | None) -> None:
         try:
             judgement = self._judgement(state, config)
-            self._governor.record_judgement(episode_id, judgement, source=self._source)
+            self._governor.journal.record_judgement(episode_id, judgement, source=self._source)
         except UnknownRunError:
             pass  # nothing was found for it, or what could not be written down is counted already
         except StateKeyError:

@@ -100,14 +100,14 @@ class Recaller:
         """
         if not self._records:
             with self._governor.losses.guard("what an episode recalled"):
-                self._governor.expose_documents(key, documents)
+                self._governor.journal.expose_documents(key, documents)
                 if before is not None:
                     dropped = self._shown(key) - before - {d.id for d in documents}
-                    self._governor.hide(key.id, [i for i in dropped if i is not None])
+                    self._governor.journal.hide(key.id, [i for i in dropped if i is not None])
         return documents
 
     def _shown(self, key: EpisodeKey) -> set[str | None]:
-        return {d.id for d in self._governor.shown_documents(key.id)}
+        return {d.id for d in self._governor.journal.shown_documents(key.id)}
 
 
 def named_episode(config: Mapping[str, Any] | None) -> str | None:

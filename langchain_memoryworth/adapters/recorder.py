@@ -138,7 +138,9 @@ class Recorder:
         _last.set(last)
         if root.again:
             root.again = False
-            self._later("a run id used again", lambda: self.governor.begin_again(root.episode))
+            self._later(
+                "a run id used again", lambda: self.governor.journal.begin_again(root.episode)
+            )
         # LangGraph tells of a resume right after the start of the graph, before anything below it begins.
         root.asks = not self._told and lifecycle.asks_to_resume(inputs)
 
@@ -179,13 +181,13 @@ class Recorder:
         if dropped:
             root.unexpose(dropped)
             with self.governor.losses.guard("what a run dropped"):
-                self.governor.hide(episode.id, dropped)
+                self.governor.journal.hide(episode.id, dropped)
         # A parallel retrieval may have given meanwhile what this one dropped.
         regained = root.kept() & dropped
         given = {**{i: d for i, d in tuple(root.documents.items()) if i in regained}, **given}
         new = [d for i, d in given.items() if i in regained or i not in root.exposed]
         if new:
-            self.governor.expose_documents(episode, new, root)
+            self.governor.journal.expose_documents(episode, new, root)
 
     def said(self, name: str, data: Any, run_id: UUID) -> None:
         """The run says which memories it used, or which were shown."""
@@ -199,7 +201,7 @@ class Recorder:
             if name == USED_EVENT:
                 self._later(
                     "which memories a run used",
-                    lambda: self.governor.mark_used(root.episode.id, ids),
+                    lambda: self.governor.journal.mark_used(root.episode.id, ids),
                 )
             else:
                 self._later("which memories were shown", lambda: self._narrow(root, run_id, ids))
@@ -208,7 +210,7 @@ class Recorder:
         dropped = root.narrow(ids, self.governor.runs.scopes(run_id, root))
         if dropped:
             root.forget(dropped)
-            self.governor.hide(root.episode.id, dropped)
+            self.governor.journal.hide(root.episode.id, dropped)
 
     # -- runs stop and go on ----------------------------------------------------------------------------------
 
@@ -249,7 +251,7 @@ class Recorder:
 
         def resume() -> None:
             try:
-                self.governor.resume(root, thread_id, checkpoints, latest=not addressed)
+                self.governor.journal.resume(root, thread_id, checkpoints, latest=not addressed)
             finally:
                 root.resuming = False
 
@@ -298,7 +300,9 @@ class Recorder:
             at = (
                 self.governor.now().timestamp()
             )  # not when its turn comes: what is shown after it is not of it
-            self._later("where a run stopped", lambda: self.governor.pause(root.episode, pause, at))
+            self._later(
+                "where a run stopped", lambda: self.governor.journal.pause(root.episode, pause, at)
+            )
         asked = self._outcome is not None or self._used is not None
         if not asked or root.paused or early or not self._may_be_known(error):
             return
@@ -342,7 +346,7 @@ class Recorder:
             judgement = self._outcome(run)
         except RunFailedError:
             return  # it asked for the outputs of a run that has none: not known
-        self.governor.record_judgement(run.episode_id, judgement, source=self.source)
+        self.governor.journal.record_judgement(run.episode_id, judgement, source=self.source)
 
     def _later(self, step: str, work: Callable[[], object]) -> None:
         def guarded() -> None:

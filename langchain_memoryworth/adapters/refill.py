@@ -11,6 +11,7 @@ from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 
+from langchain_memoryworth.service.collection import content_id
 from langchain_memoryworth.service.external import (
     Caller,
     Candidate,
@@ -18,7 +19,6 @@ from langchain_memoryworth.service.external import (
     ExternalMemories,
     served,
 )
-from langchain_memoryworth.service.governor import content_id
 from langchain_memoryworth.service.vector_sources import Cosine, reading_of
 
 

@@ -102,13 +102,15 @@ class MemoryWorthRetriever(BaseRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
-        return documents(self.store.recall(query, **self._options(query, run_manager, kwargs)))
+        return documents(
+            self.store.retrieval.recall(query, **self._options(query, run_manager, kwargs))
+        )
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
         return documents(
-            await self.store.arecall(query, **self._options(query, run_manager, kwargs))
+            await self.store.retrieval.arecall(query, **self._options(query, run_manager, kwargs))
         )
 
     def _options(

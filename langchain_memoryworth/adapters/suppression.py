@@ -78,7 +78,9 @@ class SuppressionFilter(BaseDocumentCompressor, Runnable[Sequence[Document], lis
         losses = self.store.losses
         with losses.guard("the suppression filter"):
             namespace = None if self.namespace is None else resolved(self.namespace)
-            known = self.store.get([d.id for d in documents if d.id is not None], namespace)
+            known = self.store.collection.get(
+                [d.id for d in documents if d.id is not None], namespace
+            )
             held = {i for i, m in known.items() if m.status not in SERVED}
             if held:
                 documents = [d for d in documents if d.id not in held]
@@ -91,4 +93,4 @@ class SuppressionFilter(BaseDocumentCompressor, Runnable[Sequence[Document], lis
         if root is not None:
             root.forget(held)
         if episode is not None:
-            self.store.hide(episode.id, held)
+            self.store.journal.hide(episode.id, held)

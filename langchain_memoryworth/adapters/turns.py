@@ -91,7 +91,7 @@ class Turns:
 
     def _settled(self, episode_id: str) -> bool:
         try:
-            return self._governor.episode(episode_id).reward is not None
+            return self._governor.journal.episode(episode_id).reward is not None
         except UnknownRunError:
             return False
 
@@ -133,7 +133,9 @@ class Turns:
     def not_shown(self, turn: Mapping[str, Any], documents: Sequence[Document]) -> None:
         """The documents did not reach the prompt after all."""
         with self._governor.losses.guard("what a turn dropped"):
-            self._governor.hide(turn["episode_id"], [d.id for d in documents if d.id is not None])
+            self._governor.journal.hide(
+                turn["episode_id"], [d.id for d in documents if d.id is not None]
+            )
 
     # -- close ------------------------------------------------------------------------------------------------
 
@@ -152,7 +154,7 @@ class Turns:
         memories = [
             # What lives elsewhere has its text in the state only.
             document_of(recalled[d.id]) if d.id in recalled else d
-            for d in self._governor.shown_documents(episode_id)
+            for d in self._governor.journal.shown_documents(episode_id)
         ]
         if not memories:
             return
@@ -167,8 +169,10 @@ class Turns:
             judgement = None  # it asked for the outputs of a turn that has none: not known
         source_id = "" if error is None else _ERROR
         if error is None:
-            self._governor.record_outcome(episode_id, None, source=self._source, source_id=_ERROR)
-        self._governor.record_judgement(
+            self._governor.journal.record_outcome(
+                episode_id, None, source=self._source, source_id=_ERROR
+            )
+        self._governor.journal.record_judgement(
             episode_id, judgement, source=self._source, source_id=source_id
         )
 

@@ -188,7 +188,7 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
         namespace: Sequence[str] | str | None,
         ttl: timedelta | None,
     ) -> list[str]:
-        return self.governor.add(
+        return self.governor.collection.add(
             texts,
             vectors,
             metadatas or [{}] * len(texts),
@@ -205,7 +205,7 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
         **kwargs: Any,
     ) -> bool:
         """Take memories out of service, None for all; added again, they find their evidence."""
-        self.governor.retire(ids, self._namespace(namespace))
+        self.governor.collection.retire(ids, self._namespace(namespace))
         return True
 
     async def adelete(
@@ -222,7 +222,7 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
         self, ids: Sequence[str], /, *, namespace: Sequence[str] | str | None = None
     ) -> list[Document]:
         """Documents by id, in order; unknown ids are left out."""
-        found = self.governor.get(ids, self._namespace(namespace))
+        found = self.governor.collection.get(ids, self._namespace(namespace))
         return [
             Document(id=i, page_content=found[i].text, metadata=dict(found[i].metadata))
             for i in ids
@@ -259,7 +259,9 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
         self, embedding: list[float], k: int = 4, **kwargs: Any
     ) -> list[Document]:
         """`similarity_search` for a vector."""
-        return documents(self.governor.recall_by_vector(embedding, k, **self._options(kwargs)))
+        return documents(
+            self.governor.retrieval.recall_by_vector(embedding, k, **self._options(kwargs))
+        )
 
     async def asimilarity_search_by_vector(
         self, embedding: list[float], k: int = 4, **kwargs: Any
@@ -303,7 +305,7 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
     ) -> list[Document]:
         """`max_marginal_relevance_search` for a vector."""
         options = self._options({**kwargs, "fetch_k": fetch_k, "diversity": lambda_mult})
-        return documents(self.governor.recall_by_vector(embedding, k, **options))
+        return documents(self.governor.retrieval.recall_by_vector(embedding, k, **options))
 
     async def amax_marginal_relevance_search_by_vector(
         self,
@@ -366,10 +368,10 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
         return store
 
     def _search(self, query: str, k: int, **kwargs: Any) -> list[Hit]:
-        return self.governor.recall(query, k, **self._options(kwargs))
+        return self.governor.retrieval.recall(query, k, **self._options(kwargs))
 
     async def _asearch(self, query: str, k: int, **kwargs: Any) -> list[Hit]:
-        return await self.governor.arecall(query, k, **self._options(kwargs))
+        return await self.governor.retrieval.arecall(query, k, **self._options(kwargs))
 
 
 def _strings(texts: Iterable[str]) -> list[str]:

@@ -46,7 +46,9 @@ def write_back_tools(
             return "There is nothing to remember in an empty text."
         with governor.losses.guard("what an agent remembered"):
             vectors = governor.embedding.embed_documents([text])
-            ids = governor.add([text], vectors, [{"source": "agent"}], [None], namespace())
+            ids = governor.collection.add(
+                [text], vectors, [{"source": "agent"}], [None], namespace()
+            )
             return f"Remembered as {ids[0]}."
         return "The memory could not be written."
 
@@ -58,12 +60,12 @@ def write_back_tools(
         """
         with governor.losses.guard("what an agent forgot"):
             where = namespace()
-            found = governor.get([memory_id], where).get(memory_id)
+            found = governor.collection.get([memory_id], where).get(memory_id)
             if found is None:
                 return f"There is no memory {memory_id}."
             if found.status is Status.PINNED:
                 return f"Memory {memory_id} is pinned and stays."
-            governor.retire([memory_id], where)
+            governor.collection.retire([memory_id], where)
             return f"Forgot {memory_id}."
         return "The memory could not be changed."
 

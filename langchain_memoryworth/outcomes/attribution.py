@@ -18,7 +18,8 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_memoryworth.errors import InvalidInputError, RunFailedError
 from langchain_memoryworth.estimators.overlap import cited_ids, cited_numbers, containments
 from langchain_memoryworth.outcomes.judges import Run, last_turn, text_of
-from langchain_memoryworth.service.governor import Governor, unit_rows
+from langchain_memoryworth.service.governor import Governor
+from langchain_memoryworth.vectors.unit import unit_rows
 
 Attribution = Callable[[Run], Iterable[str] | Mapping[str, float] | None]
 """A rule: the run in; ids of the memories used out, or a weight for each on any scale, or None if that is not known."""
@@ -149,7 +150,7 @@ def note_use(governor: Governor, rule: Attribution, run: Run) -> None:
         except RunFailedError:
             return  # it asked for the outputs of a run that has none
         if said is not None:
-            governor.mark_used(run.episode_id, said)
+            governor.journal.mark_used(run.episode_id, said)
 
 
 def _read(run: Run, output: Output) -> str:

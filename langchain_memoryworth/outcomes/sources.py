@@ -160,7 +160,7 @@ class _Pull:
     def known(self, since: datetime | None, follow: timedelta | None) -> dict[str, str]:
         """The run by feedback id, of what was pulled before."""
         moment = None if follow is None else (since or self.governor.now()) - follow
-        said = self.governor.said_by(self.source.name, moment)
+        said = self.governor.journal.said_by(self.source.name, moment)
         self.metrics = {key.source_id: key.metric for _, key in said}
         return {key.source_id: run_id for run_id, key in said}
 
@@ -221,7 +221,7 @@ class _Pull:
     def _write(
         self, run_id: str, judged: bool | float | Outcome | None, feedback_id: str, metric: str
     ) -> bool:
-        return self.governor.record_outcome(
+        return self.governor.journal.record_outcome(
             run_id, judged, source=self.source.name, source_id=feedback_id, metric=metric
         )
 
@@ -230,7 +230,7 @@ class _Pull:
         if self.source.name_of is None:
             return None
         if self.names is None:
-            self.names = {self.source.name_of(i): i for i in self.governor.run_ids()}
+            self.names = {self.source.name_of(i): i for i in self.governor.journal.run_ids()}
         return self.names.get(name)
 
     def _count(self, **more: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -20,9 +20,8 @@ from langchain_memoryworth.estimators.hitchhikers import Companions, CoRetrieval
 from langchain_memoryworth.estimators.ridge import ridge
 from langchain_memoryworth.estimators.staleness import Decline, stale
 from langchain_memoryworth.ledger import rates, regimes, standing
-from langchain_memoryworth.ledger.database import Database, Session, Statement
+from langchain_memoryworth.ledger.database import Session, Statement
 from langchain_memoryworth.ledger.trials import Trials
-from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import (
     ContextWorth,
     MemoryEffect,
@@ -30,6 +29,7 @@ from langchain_memoryworth.records import (
     Namespace,
     namespace_key,
 )
+from langchain_memoryworth.service.open_store import OpenStore
 
 LOOK_BACK = 50_000
 """The latest episodes that a report reads."""
@@ -53,14 +53,13 @@ class Analyst:
     """Reports on one database; ask for it with `governor.analyst`, which brings it up to date.
 
     Args:
-        database: Where everything is.
-        policy: The policy in force, as the governor knows it.
+        store: What is reported on.
     """
 
-    def __init__(self, database: Database, policy: Callable[[], Policy]) -> None:
-        self._database = database
-        self._policy = policy
-        self._trials = Trials(database)
+    def __init__(self, store: OpenStore) -> None:
+        self._store = store
+        self._database = store.database
+        self._trials = Trials(store.database)
 
     # -- association ------------------------------------------------------------------------------------------
 
@@ -120,7 +119,7 @@ class Analyst:
 
     def stale(self, namespace: Namespace) -> tuple[Decline, ...]:
         """Memories that were good and have declined, against what was to be expected, the surest first."""
-        margin = self._policy().margin_low
+        margin = self._store.policy.margin_low
         with self._database.read() as session:
             ids, states = self._states(session, namespace)
         if not ids:
@@ -133,7 +132,7 @@ class Analyst:
             known = self._memories(session, namespace)
             shown = self._shown(session, namespace)
             _, states = self._states(session, namespace)
-        policy = self._policy()
+        policy = self._store.policy
         episodes = [next(rows) for rows in _by_episode(shown)]
         times = [len(chunk) for chunk in np.array_split(np.arange(len(episodes)), PERIODS)]
         rewards = np.array([e.reward for e in episodes])

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from langchain_memoryworth.errors import UnknownRunError
 from langchain_memoryworth.estimators.credit import reward_of
 from langchain_memoryworth.ledger.archive import Archive
-from langchain_memoryworth.ledger.database import Database, Session
-from langchain_memoryworth.ledger.episodes import Exposure, Ledger, Said
-from langchain_memoryworth.ledger.memories import Copy, Memories
+from langchain_memoryworth.ledger.database import Session
+from langchain_memoryworth.ledger.episodes import Exposure, Said
 from langchain_memoryworth.ledger.parcel import Header
-from langchain_memoryworth.ledger.settings import Settings
 from langchain_memoryworth.ledger.transfer import read, write
 from langchain_memoryworth.progress import Progress, unwatched, watched
 from langchain_memoryworth.records import (
@@ -23,38 +21,25 @@ from langchain_memoryworth.records import (
     Outcome,
     OutcomeKey,
 )
+from langchain_memoryworth.service.collection import content_id
 from langchain_memoryworth.service.logs import LogEntry, Retrieved
-
-IdOf = Callable[[Namespace, str], str]
-"""The id of a memory that was given none, from its namespace and text."""
+from langchain_memoryworth.service.open_store import OpenStore
 
 
 class Carrier:
     """What a governor offers for moving; ask for it with `governor.carrier`.
 
     Args:
-        database: Where everything is.
-        settings: The policy in force, and the embedding model.
-        clock: Unix time in seconds.
-        id_of: Finds memories that a log knows only by their text.
-        mirror: Keeps imported vectors where an index of the database reads them.
+        store: What is moved.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        settings: Settings,
-        clock: Callable[[], float],
-        id_of: IdOf,
-        mirror: Copy | None = None,
-    ) -> None:
-        self._database = database
-        self._settings = settings
-        self._clock = clock
-        self._id_of = id_of
-        self._archive = Archive(database, mirror)
-        self._memories = Memories(database)
-        self._ledger = Ledger(database)
+    def __init__(self, store: OpenStore) -> None:
+        self._store = store
+        self._database = store.database
+        self._settings = store.settings
+        self._archive = Archive(store.database, store.mirror.write)
+        self._memories = store.memories
+        self._ledger = store.ledger
 
     def export(self, path: Path, progress: Progress = unwatched) -> int:
         """Write everything into a file; returns the number of lines."""
@@ -73,7 +58,7 @@ class Carrier:
             self._check_model(session, parcel.header, dry_run=dry_run)
             policy = self._settings.policy(session)
             return self._archive.unpack(
-                session, parcel, policy, self._clock(), dry_run=dry_run, progress=progress
+                session, parcel, policy, self._store.clock(), dry_run=dry_run, progress=progress
             )
 
     def _check_model(self, session: Session, header: Header, *, dry_run: bool) -> None:
@@ -130,7 +115,7 @@ class Carrier:
 
     def _locate(self, namespace: Namespace, entries: Sequence[LogEntry]) -> dict[Retrieved, int]:
         asked = {r for e in entries for r in e.retrieved}
-        by_text = {r: self._id_of(namespace, r.text) for r in asked if r.text is not None}
+        by_text = {r: content_id(namespace, r.text) for r in asked if r.text is not None}
         ids = sorted({r.id for r in asked if r.id is not None} | set(by_text.values()))
         with self._database.read() as session:
             versions = self._memories.versions(session, namespace, ids)
@@ -143,7 +128,7 @@ class Carrier:
         return found
 
     def _write(self, entry: LogEntry, found: dict[int, int]) -> None:
-        now = self._clock() if entry.at is None else entry.at.timestamp()
+        now = self._store.clock() if entry.at is None else entry.at.timestamp()
         exposures = [Exposure(seq, rank, None) for seq, rank in found.items()]
         with self._database.write() as session:
             policy = self._settings.policy(session)

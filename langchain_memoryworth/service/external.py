@@ -116,7 +116,9 @@ class ExternalMemories:
         """
         found = 0
         with self.governor.losses.guard("which memories are held back"):
-            found = self.governor.left_out(prefix, self.namespace)  # some maybe not there any more
+            found = self.governor.collection.left_out(
+                prefix, self.namespace
+            )  # some maybe not there any more
         rate = self.governor.policy.hold_out
         if rate:  # six standard deviations of how many draws `wanted` failures take: one page in 1e8 is short
             found += math.ceil((wanted * rate + 6 * math.sqrt(wanted * rate)) / (1 - rate)) + 6
@@ -183,7 +185,7 @@ class ExternalMemories:
 
     def _known(self, candidates: Sequence[Candidate]) -> list[Version | None]:
         """What the ledger knows of each candidate, None of one that is new."""
-        versions = self.governor.versions([c.id for c in candidates], self.namespace)
+        versions = self.governor.collection.versions([c.id for c in candidates], self.namespace)
         found: list[Version | None] = []
         for candidate in candidates:
             known = versions.get(candidate.id, ())
@@ -213,7 +215,9 @@ class ExternalMemories:
                 shown.setdefault(candidate.id, exposure)
                 digests.setdefault(candidate.id, self._digest(candidate.content))
             root = None if caller.entry is None else caller.entry.root
-            self.governor.expose_external(caller.episode, digests, shown, root, self.namespace)
+            self.governor.journal.expose_external(
+                caller.episode, digests, shown, root, self.namespace
+            )
             if caller.entry is not None:
                 ids = [i for i, e in shown.items() if e.arm is not Arm.HELD_OUT]
                 self.governor.runs.searched(caller.entry, caller.run_id, ids)

@@ -148,7 +148,7 @@ class GovernedMemories(Oversight, Insights):
                 "None is no outcome: an unknown outcome needs no call, a recorded one is taken back "
                 "by withdraw_outcome"
             )
-        return self.governor.record_outcome(
+        return self.governor.journal.record_outcome(
             run_id, outcome, source=source, source_id=source_id, metric=metric, used=used
         )
 
@@ -184,7 +184,7 @@ class GovernedMemories(Oversight, Insights):
                     f"None is no outcome (run {run_id!r}): leave out a run that nothing is known of, "
                     "and take a recorded outcome back by withdraw_outcome"
                 )
-        return self.governor.record_outcomes(
+        return self.governor.journal.record_outcomes(
             pairs, source=source, source_id=source_id, metric=metric
         )
 
@@ -194,7 +194,7 @@ class GovernedMemories(Oversight, Insights):
         self, run_id: Any, *, source: str = "user", source_id: str = "", metric: str = ""
     ) -> bool:
         """Take an outcome back; the counters are then as if it had never been. False if there was none."""
-        return self.governor.record_outcome(
+        return self.governor.journal.record_outcome(
             run_id, None, source=source, source_id=source_id, metric=metric
         )
 
@@ -202,13 +202,13 @@ class GovernedMemories(Oversight, Insights):
 
     def run(self, run_id: Any) -> EpisodeRecord:
         """What was retrieved in a run, what happened, and who got what credit."""
-        return self.governor.episode(run_id)
+        return self.governor.journal.episode(run_id)
 
     arun = awaitable(run)
 
     def pending(self, limit: int = 100) -> list[EpisodeRecord]:
         """Runs without an outcome, oldest first, up to `Policy.pending_age` old."""
-        return self.governor.pending(limit)
+        return self.governor.journal.pending(limit)
 
     apending = awaitable(pending)
 
@@ -220,7 +220,7 @@ class GovernedMemories(Oversight, Insights):
         Raises:
             MemoryNotFoundError: If there is none by that id.
         """
-        return self.governor.memory(memory_id, self._namespace(namespace))
+        return self.governor.collection.one(memory_id, self._namespace(namespace))
 
     amemory = awaitable(memory)
 
@@ -250,7 +250,7 @@ class GovernedMemories(Oversight, Insights):
     ) -> list[Memory]:
         """All memories of a namespace, or those of one status, oldest first."""
         wanted = None if status is None else Status(status)
-        return self.governor.memories(wanted, self._namespace(namespace))
+        return self.governor.collection.all(wanted, self._namespace(namespace))
 
     amemories = awaitable(memories)
 
@@ -270,8 +270,11 @@ class GovernedMemories(Oversight, Insights):
         namespace: Sequence[str] | str | None = None,
     ) -> None:
         """Serve memories again; only what happens from now on can suppress them again."""
-        self.governor.restore(
-            _ids(memory_id), actor=actor, reason=reason, namespace=self._namespace(namespace)
+        self.governor.steward.restore(
+            self.governor.place(self._namespace(namespace)),
+            _ids(memory_id),
+            actor=actor,
+            reason=reason,
         )
 
     arestore = awaitable(restore)
@@ -285,8 +288,11 @@ class GovernedMemories(Oversight, Insights):
         namespace: Sequence[str] | str | None = None,
     ) -> None:
         """Never hold memories back, whatever the evidence says."""
-        self.governor.pin(
-            _ids(memory_id), actor=actor, reason=reason, namespace=self._namespace(namespace)
+        self.governor.steward.pin(
+            self.governor.place(self._namespace(namespace)),
+            _ids(memory_id),
+            actor=actor,
+            reason=reason,
         )
 
     apin = awaitable(pin)
@@ -300,15 +306,18 @@ class GovernedMemories(Oversight, Insights):
         namespace: Sequence[str] | str | None = None,
     ) -> None:
         """Leave memories to the policy again."""
-        self.governor.unpin(
-            _ids(memory_id), actor=actor, reason=reason, namespace=self._namespace(namespace)
+        self.governor.steward.unpin(
+            self.governor.place(self._namespace(namespace)),
+            _ids(memory_id),
+            actor=actor,
+            reason=reason,
         )
 
     aunpin = awaitable(unpin)
 
     def explain_search(self, query: str, k: int = 4, **kwargs: Any) -> SearchExplanation:
         """What a query would get, and which suppressed memories were held back from it, and why."""
-        return self.governor.explain_search(query, k, **self._options(kwargs))
+        return self.governor.retrieval.explain_search(query, k, **self._options(kwargs))
 
     async def aexplain_search(self, query: str, k: int = 4, **kwargs: Any) -> SearchExplanation:
         """`explain_search` off the event loop."""

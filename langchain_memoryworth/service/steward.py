@@ -11,14 +11,11 @@ import numpy as np
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
 from langchain_memoryworth.ledger import standing
 from langchain_memoryworth.ledger.audit import Audit, Settlement, worth_points
-from langchain_memoryworth.ledger.database import Database
-from langchain_memoryworth.ledger.episodes import Ledger, Said
+from langchain_memoryworth.ledger.episodes import Said
 from langchain_memoryworth.ledger.erasure import Erasure
 from langchain_memoryworth.ledger.governance import Governance
 from langchain_memoryworth.ledger.learnt import Learnt
-from langchain_memoryworth.ledger.memories import Memories
 from langchain_memoryworth.ledger.retention import Retention, cutoff
-from langchain_memoryworth.ledger.settings import Settings
 from langchain_memoryworth.ledger.settlement import in_force
 from langchain_memoryworth.ledger.trials import Trials
 from langchain_memoryworth.ledger.voices import Voices, shares
@@ -40,6 +37,7 @@ from langchain_memoryworth.service.explanations import (
     explain,
     explain_part,
 )
+from langchain_memoryworth.service.open_store import OpenStore
 from langchain_memoryworth.service.proposals import Proposal
 from langchain_memoryworth.service.review import NEAR, Facts, review
 
@@ -54,33 +52,22 @@ class Steward:
     """What a governor offers beyond serving; ask for it with `governor.steward`, which brings it up to date.
 
     Args:
-        database: Where everything is.
-        settings: The policy in the database, for what settles.
-        policy: The policy in force, as the governor knows it.
-        clock: Unix time in seconds.
+        store: What is looked after.
         learnt: The contexts that the governor tells.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        settings: Settings,
-        policy: Callable[[], Policy],
-        clock: Callable[[], float],
-        learnt: Learnt,
-    ) -> None:
-        self._database = database
-        self._settings = settings
-        self._policy = policy
-        self._clock = clock
-        self._memories = Memories(database)
-        self._ledger = Ledger(database)
-        self._governance = Governance(database)
-        self._trials = Trials(database)
-        self._erasure = Erasure(database)
-        self._audit = Audit(database)
-        self._retention = Retention(database)
-        self._voices = Voices(database)
+    def __init__(self, store: OpenStore, learnt: Learnt) -> None:
+        self._store = store
+        self._database = store.database
+        self._settings = store.settings
+        self._memories = store.memories
+        self._ledger = store.ledger
+        self._governance = Governance(store.database)
+        self._trials = Trials(store.database)
+        self._erasure = Erasure(store.database)
+        self._audit = Audit(store.database)
+        self._retention = Retention(store.database)
+        self._voices = Voices(store.database)
         self._learnt = learnt
 
     # -- contexts ---------------------------------------------------------------------------------------------
@@ -99,25 +86,39 @@ class Steward:
         self, namespace: Namespace, ids: Sequence[str], *, actor: str, reason: str
     ) -> None:
         """Take memories out of service, and keep them for the record."""
-        self._governance.deprecate(namespace, ids, actor, reason, self._clock())
+        self._governance.deprecate(namespace, ids, actor, reason, self._store.clock())
 
     def suppress(
         self, namespace: Namespace, ids: Sequence[str], *, actor: str, reason: str
     ) -> None:
         """Hold memories back until a person restores them."""
-        self._governance.suppress(namespace, ids, actor, reason, self._clock())
+        self._governance.suppress(namespace, ids, actor, reason, self._store.clock())
+
+    def restore(self, namespace: Namespace, ids: Sequence[str], *, actor: str, reason: str) -> None:
+        """Serve memories again; only what happens from now on can suppress them again."""
+        self._governance.restore(namespace, ids, actor, reason, self._store.clock())
+
+    def pin(self, namespace: Namespace, ids: Sequence[str], *, actor: str, reason: str) -> None:
+        """Never hold memories back, whatever the evidence says."""
+        self._governance.pin(namespace, ids, actor, reason, self._store.clock())
+
+    def unpin(self, namespace: Namespace, ids: Sequence[str], *, actor: str, reason: str) -> None:
+        """Leave memories to the policy again."""
+        self._governance.unpin(
+            namespace, ids, actor, reason, self._settings.policy, self._store.clock()
+        )
 
     def hold_out(
         self, namespace: Namespace, ids: Sequence[str], rate: float, *, actor: str, reason: str
     ) -> None:
         """Begin a trial of memories; see `Trials.begin`."""
-        self._trials.begin(namespace, ids, rate, actor, reason, self._clock())
+        self._trials.begin(namespace, ids, rate, actor, reason, self._store.clock())
 
     def end_hold_out(
         self, namespace: Namespace, ids: Sequence[str], *, actor: str, reason: str
     ) -> None:
         """End a trial of memories; see `Trials.end`."""
-        self._trials.end(namespace, ids, actor, reason, self._clock())
+        self._trials.end(namespace, ids, actor, reason, self._store.clock())
 
     def trials(self, namespace: Namespace) -> dict[str, float]:
         """The memories in a trial, and their rates."""
@@ -125,7 +126,7 @@ class Steward:
 
     def undo(self, number: int, *, actor: str, reason: str) -> Action:
         """Take a change of status back; see `Governance.undo`."""
-        return self._governance.undo(number, actor, reason, self._clock())
+        return self._governance.undo(number, actor, reason, self._store.clock())
 
     def history(self, namespace: Namespace, memory_id: str) -> tuple[Action, ...]:
         """Everything decided about a memory, oldest first."""
@@ -139,18 +140,18 @@ class Steward:
 
     def erase(self, namespace: Namespace, ids: Sequence[str], *, actor: str, reason: str) -> Erased:
         """Erase memories by id."""
-        return self._erased(self._erasure.ids(namespace, ids, actor, reason, self._clock()))
+        return self._erased(self._erasure.ids(namespace, ids, actor, reason, self._store.clock()))
 
     def erase_namespace(
         self, namespace: Namespace, *, below: bool, actor: str, reason: str
     ) -> Erased:
         """Erase a namespace, and with `below` those under it."""
-        count = self._erasure.namespace(namespace, below, actor, reason, self._clock())
+        count = self._erasure.namespace(namespace, below, actor, reason, self._store.clock())
         return self._erased(count)
 
     def erase_subject(self, subject: Mapping[str, Any], *, actor: str, reason: str) -> Erased:
         """Erase what has this metadata, in every namespace."""
-        return self._erased(self._erasure.subject(subject, actor, reason, self._clock()))
+        return self._erased(self._erasure.subject(subject, actor, reason, self._store.clock()))
 
     def scrub(self) -> bool:
         """Write the database file anew without what was erased; False if others keep it busy."""
@@ -163,12 +164,12 @@ class Steward:
 
     def sources(self) -> list[SourceShare]:
         """How much each source of outcomes decides, the one that decides most first."""
-        policy = self._policy()
+        policy = self._store.policy
         return shares(self._voices.deciding(policy.sources, policy.metric))
 
     def loud(self) -> dict[str, float]:
         """Voters who decided most of the newest settled runs, while others spoke too: their share."""
-        policy = self._policy()
+        policy = self._store.policy
         found = shares(self._voices.deciding(policy.sources, policy.metric, last=NEWEST))
         return {f"{s.source}/{s.loudest}": s.loudest_share for s in found if s.is_loud}
 
@@ -186,7 +187,7 @@ class Steward:
         progress: Progress = unwatched,
     ) -> int:
         """Withdraw everything that a source has said, some runs at a time; after a crash the same call goes on."""
-        said, now = self._voices.said_by(source, source_id), self._clock()
+        said, now = self._voices.said_by(source, source_id), self._store.clock()
         if not said:
             return 0
         who = source if source_id is None else f"{source}, {source_id}"
@@ -200,7 +201,7 @@ class Steward:
 
     def compact(self, before: datetime | timedelta, progress: Progress) -> Compacted:
         """Roll up what is older; see `Retention.roll_up`."""
-        now, policy = self._clock(), self._policy()
+        now, policy = self._store.clock(), self._store.policy
         return self._retention.roll_up(cutoff(before, now), policy, now, progress)
 
     def check(self, progress: Progress = unwatched) -> list[str]:
@@ -236,7 +237,7 @@ class Steward:
         Raises:
             MemoryNotFoundError: If there is none by that id, or it is past its time.
         """
-        now, policy = self._clock(), self._policy()
+        now, policy = self._store.clock(), self._store.policy
         memory = self._memories.one(namespace, memory_id, policy, now)
         seq = self._seq(namespace, memory_id)
         stands = self._audit.standings([seq])[seq]
@@ -256,7 +257,7 @@ class Steward:
         Raises:
             UnknownRunError: If no episode has that id.
         """
-        policy = self._policy()
+        policy = self._store.policy
         episode = self._ledger.episode(run_id)
         then = self._audit.policy_at(episode.started_at.timestamp())
         ranked = in_force(episode.outcomes, policy.sources, policy.metric)
@@ -271,7 +272,7 @@ class Steward:
 
     def worth_history(self, namespace: Namespace, memory_id: str) -> tuple[WorthPoint, ...]:
         """The worth of a memory after each of its settled runs."""
-        self._memories.one(namespace, memory_id, self._policy(), self._clock())
+        self._memories.one(namespace, memory_id, self._store.policy, self._store.clock())
         seq = self._seq(namespace, memory_id)
         return worth_points(self._audit.settlements([seq])[seq], self._audit.opening(seq))
 
@@ -292,8 +293,8 @@ class Steward:
 
     def review(self, namespace: Namespace, limit: int | None) -> list[Proposal]:
         """What wants a person, the most valuable first."""
-        policy = self._policy()
-        alive = {m.id: m for m in self._memories.all(namespace, None, policy, self._clock())}
+        policy = self._store.policy
+        alive = {m.id: m for m in self._memories.all(namespace, None, policy, self._store.clock())}
         seqs = {s: alive[i] for s, i in self._audit.live(namespace).items() if i in alive}
         numbers = list(seqs)
         facts = Facts(
@@ -355,7 +356,7 @@ class Steward:
         reason: str,
         verify: Verify | None,
     ) -> None:
-        now, one = self._clock(), [proposal.memory_id]
+        now, one = self._store.clock(), [proposal.memory_id]
         note = f"{proposal.key}: {reason or proposal.reason}"
         if what == "deprecate":
             self._governance.deprecate(namespace, one, actor, note, now)
@@ -373,21 +374,25 @@ class Steward:
         self, namespace: Namespace, proposal: Proposal, what: str, actor: str, note: str
     ) -> None:
         kind = what if what in ("reject", "reverify") else "approve"
-        self._governance.remark(namespace, [proposal.memory_id], kind, actor, note, self._clock())
+        self._governance.remark(
+            namespace, [proposal.memory_id], kind, actor, note, self._store.clock()
+        )
 
     def _merge(
         self, namespace: Namespace, proposal: Proposal, other: str, actor: str, note: str
     ) -> None:
         """Keep the newer text. Evidence belongs to a text, so each keeps its own; one of them is served."""
-        self._governance.deprecate(namespace, [proposal.memory_id], actor, note, self._clock())
+        self._governance.deprecate(
+            namespace, [proposal.memory_id], actor, note, self._store.clock()
+        )
 
     def _reverify(
         self, namespace: Namespace, proposal: Proposal, actor: str, note: str, verify: Verify
     ) -> None:
         ids = [proposal.memory_id, *([] if proposal.other_id is None else [proposal.other_id])]
         for memory_id in ids:
-            now = self._clock()
-            memory = self._memories.one(namespace, memory_id, self._policy(), now)
+            now = self._store.clock()
+            memory = self._memories.one(namespace, memory_id, self._store.policy, now)
             answer = verify(memory)
             if answer is True:
                 self._governance.restore(namespace, [memory_id], actor, note, now)
