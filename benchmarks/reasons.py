@@ -39,7 +39,7 @@ REASONS: Mapping[tuple[str, str], str] = {
     ),
     ("stores", ""): ("the smaller the store, the more a committed episode weighs against a scan"),
     ("langgraph_stores", "memory of"): (
-        "a tenth of theirs is hardly more than the vector itself, and ours has number, state and place of each row besides"
+        "a tenth of theirs is hardly more than the vector itself, and ours has the coordinates of the ranking besides"
     ),
     ("langgraph_stores", "search among"): (
         "the scan, which reads every vector once, is nearly all of ours, and takes longer the more the neighbours use the "

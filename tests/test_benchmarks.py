@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks import curve, million
-from benchmarks.data import opened
+from benchmarks.data import opened, unit_vectors
 from benchmarks.page import render
 from benchmarks.reasons import REASONS, reason
 from benchmarks.rows import Row, excess_row, ratio_row
+from benchmarks.sentences import grown, sentences
 from benchmarks.subjects import SUBJECTS
 from benchmarks.timing import Pairs, Side, Spread, all_in_turn
 from tests.fakes import assert_exact, query
@@ -30,7 +31,7 @@ EXPECTED = {
         "NORMAL",
         "FULL",
     ],
-    "threads": ["group_commit", "SQLite", "Postgres", "outcomes a second"],
+    "threads": ["group commit", "SQLite", "Postgres", "outcomes a second"],
     "stores": ["InMemoryVectorStore", "of langchain-community"],
     "langgraph_stores": [
         "`InMemoryStore` of LangGraph, search among",
@@ -117,7 +118,8 @@ def test_rows_survive_the_way_from_the_child() -> None:
 
 
 def test_a_million_in_small(tmp_path: Path) -> None:
-    results = million.measured(tmp_path, 3_000, queries=5)
+    vectors = grown(unit_vectors(300), 3_000)
+    results = million.measured(tmp_path, vectors, unit_vectors(5, seed=1))
     lines = results.graph
     assert [(x.where, x.share) for x in lines] == list(million.CASES)
     assert all(x.recall >= 0.9 for x in lines)
@@ -127,6 +129,15 @@ def test_a_million_in_small(tmp_path: Path) -> None:
     assert list(results.opened) == [name for name, _ in million.OPENINGS]
     text = million.page(results, 3_000)
     assert text.count("\n| ") == 2 * 2 + len(lines) + len(results.opened)
+
+
+def test_sentences_are_those_of_docstrings(tmp_path: Path) -> None:
+    plain = "The first sentence says what this module is for."
+    (tmp_path / "a.py").write_text(
+        f'"""{plain} Too short.\n\n>>> x = f(1) + g[2] * {{3}} - h(4)"""'
+    )
+    (tmp_path / "broken.py").write_text("def (")
+    assert list(sentences([tmp_path])) == [plain]
 
 
 def test_the_curve_in_small(tmp_path: Path) -> None:

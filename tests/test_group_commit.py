@@ -72,7 +72,12 @@ class HeldUp:
 
 
 def gathered(
-    make_store: StoreMaker, url: str, said: Sequence[tuple[str, Any]]
+    make_store: StoreMaker,
+    url: str,
+    said: Sequence[tuple[str, Any]],
+    *,
+    window: timedelta = AT_ONCE,
+    runs: int = 8,
 ) -> tuple[MemoryWorthStore, list[Future[bool]]]:
     """One outcome whose transaction stays open until all the others wait, which then go into the next."""
     held_up = HeldUp(len(said))
@@ -80,10 +85,10 @@ def gathered(
     store = make_store(
         url,
         policy=Policy(credit=held_up),
-        group_commit=AT_ONCE,
+        group_commit=window,
         clock=lambda: float(next(ticks)),
     )
-    held_up.store = filled(store, len(said) + 1)
+    held_up.store = filled(store, runs)
     with ThreadPoolExecutor(len(said) + 1) as pool:
         first = pool.submit(store.record_outcome, f"run{len(said)}", outcome=True)
         held_up.began.wait()
@@ -138,17 +143,18 @@ async def test_outcomes_that_are_awaited_together(make_store: StoreMaker, url: s
 
 
 def test_closing_writes_what_waits(make_store: StoreMaker, file_url: str) -> None:
-    store = filled(make_store(file_url, group_commit=timedelta(days=1)), 3)
-    with ThreadPoolExecutor(4) as pool:
-        # The first waits for others for a day; those behind it are in no group yet.
-        done = [pool.submit(store.record_outcome, f"run{n}", outcome=True) for n in range(3)]
-        wait_for(store.governor.group, 3)
+    said = [(f"run{n}", True) for n in range(3)]
+    store, done = gathered(make_store, file_url, said, window=timedelta(days=1))
+    with ThreadPoolExecutor(3) as pool:
+        # These wait a day for a third.
+        done += [pool.submit(store.record_outcome, f"run{n}", outcome=True) for n in (4, 5)]
+        wait_for(store.governor.group, 2)
         pool.submit(store.close).result()
-    assert [f.result() for f in done] == [True] * 3
+    assert [f.result() for f in done] == [True] * 6
     with pytest.raises(StoreClosedError):
         store.record_outcome("run0", outcome=False)
-    again = make_store(file_url)
-    assert query(again, "SELECT COUNT(*) FROM outcomes") == [(3,)]
+    again = make_store(file_url, policy=Policy())
+    assert query(again, "SELECT COUNT(*) FROM outcomes") == [(6,)]
     assert_whole(again)
 
 
@@ -175,8 +181,8 @@ def test_what_is_no_window(make_store: StoreMaker, window: Any) -> None:
 class Writer:
     """Writes numbers, the first time when so many others wait; some of its calls fail."""
 
-    def __init__(self, waiting: int, *failures: BaseException) -> None:
-        self.group: GroupCommit[int, int] = GroupCommit(self, AT_ONCE)
+    def __init__(self, waiting: int, *failures: BaseException, window: timedelta = AT_ONCE) -> None:
+        self.group: GroupCommit[int, int] = GroupCommit(self, window)
         self.began = threading.Event()
         self.groups: list[list[int]] = []
         self._waiting = waiting
@@ -214,6 +220,23 @@ def test_who_is_interrupted_leaves_the_others_to_the_next_one() -> None:
     assert len(interrupted) == 1
     assert {-f.result() for f in others if f not in interrupted} < {1, 2, 3}
     assert writer.group.waiting == 0
+
+
+def test_who_comes_back_first_waits_for_as_many_as_there_were() -> None:
+    writer = Writer(3, window=timedelta(days=1))
+    writer.run([1, 2, 3])
+    with ThreadPoolExecutor(3) as pool:
+        early = [pool.submit(writer.group.do, i) for i in (4, 5)]
+        wait_for(writer.group, 2)
+        assert len(writer.groups) == 2
+        assert writer.group.do(6) == -6
+        assert [f.result() for f in early] == [-4, -5]
+    assert [sorted(g) for g in writer.groups] == [[0], [1, 2, 3], [4, 5, 6]]
+
+
+def test_who_was_alone_waits_for_nobody() -> None:
+    group: GroupCommit[int, int] = GroupCommit(lambda items: items, timedelta(days=1))
+    assert [group.do(i) for i in range(3)] == [0, 1, 2]
 
 
 def test_a_group_is_bounded() -> None:

@@ -21,12 +21,13 @@ class GroupCommit(Generic[_T, _R]):
     """Hands items of many threads to one function, a group at a time.
 
     There is no thread of its own. Whoever finds nobody at work writes for all who wait; those who come meanwhile are the
-    next group. So a caller alone waits for nobody, unless `window` says so.
+    next group. Those of a group go on at about the same time, and the first of them to come back would write alone: with a
+    `window` it waits for as many as there were. So a caller who has been alone waits for nobody.
 
     Args:
         write: Writes down items in one transaction, in order, and gives a result for each. Items that were written already
             may come again.
-        window: How long who writes waits for others to come, at least 0.
+        window: How long who writes waits at most until as many have come as the last time, at least 0.
 
     Raises:
         InvalidInputError: If `window` is no such time.
@@ -47,9 +48,10 @@ class GroupCommit(Generic[_T, _R]):
         self.window = window
         self._write = write
         self._waiting: list[tuple[_T, Future[_R]]] = []
-        self._queue = threading.Lock()
-        self._turn = threading.Lock()
-        self._closing = threading.Event()
+        self._changed = threading.Condition()
+        self._busy = False
+        self._closing = False
+        self._usual = 1
 
     @property
     def waiting(self) -> int:
@@ -63,30 +65,47 @@ class GroupCommit(Generic[_T, _R]):
             Exception: What `write` raises for this item alone, or for all of its group if the storage is at fault.
         """
         future: Future[_R] = Future()
-        with self._queue:
+        with self._changed:
             self._waiting.append((item, future))
-        while not future.done():
-            with self._turn:
-                if not future.done():
-                    self._closing.wait(self.window.total_seconds())
-                    self._write_group()
+            self._changed.notify_all()
+        self._work_until(future.done)
         return future.result()
 
     def close(self) -> None:
         """Wait for nobody any more, and write what is left."""
-        self._closing.set()
-        with self._turn:
-            while self._waiting:
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._work_until(lambda: not self._waiting and not self._busy)
+
+    def _work_until(self, done: Callable[[], bool]) -> None:
+        """Write groups whenever nobody else does, until something is done by anybody."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: done() or not self._busy)
+                if done():
+                    return
+                self._busy = True
+            try:
                 self._write_group()
+            finally:
+                with self._changed:
+                    self._busy = False
+                    self._changed.notify_all()
 
     def _write_group(self) -> None:
-        with self._queue:
+        with self._changed:
+            self._changed.wait_for(self._gathered, self.window.total_seconds())
             group, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
         try:
             self._settle(group)
         finally:  # it was interrupted, say from the keyboard: the others' turn comes again
-            with self._queue:
+            with self._changed:
+                self._usual = min(MOST, max(len(group), len(self._waiting)))
                 self._waiting[:0] = [one for one in group if not one[1].done()]
+
+    def _gathered(self) -> bool:
+        return self._closing or len(self._waiting) >= self._usual
 
     def _settle(self, group: Sequence[tuple[_T, Future[_R]]]) -> None:
         try:

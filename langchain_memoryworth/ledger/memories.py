@@ -523,7 +523,7 @@ def _memory(row: Any, namespace: Namespace, policy: Policy) -> Memory:
 
 
 _decode = json.JSONDecoder().raw_decode  # without the checks of `loads`: it is our own JSON
-_PART = 4096
+_PART = 512
 _SUPPRESSED = Status.SUPPRESSED.value
 _OUT = frozenset({Status.DEPRECATED.value, Status.ERASED.value})
 _WAITING = frozenset({Status.QUARANTINED.value, Status.WITHHELD.value})

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_memoryworth.vectors.coordinates import Coordinates, Floats, Rows
+from langchain_memoryworth.vectors.places import Places
 
 Kind = Literal["flat", "hnsw", "flat-fp16", "hnsw-fp16", "pgvector"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -84,9 +85,8 @@ class VectorIndex:
             dimension, half=kind.endswith("-fp16"), graph=kind.startswith("hnsw")
         )
         self.exact = 0  # searches that looked at every row although there is a graph
-        self._seqs = np.empty(0, np.int64)
+        self._places = Places()
         self._state = np.empty(0, np.int8)
-        self._row_of: dict[int, int] = {}
         self._gone = 0
         # Of a graph alone: what each row is now, and what it was when it was linked.
         self._marks = np.empty(0, np.uint64)
@@ -100,7 +100,7 @@ class VectorIndex:
         return len(self._state) - self._gone
 
     def __contains__(self, seq: int) -> bool:
-        return seq in self._row_of
+        return bool(self.known(np.array([seq]))[0])
 
     @property
     def held(self) -> int:
@@ -177,24 +177,22 @@ class VectorIndex:
     def hold(self, held: Mapping[int, bool]) -> None:
         """Hide rows from `search`, or show them; those that are not there, or gone, stay so."""
         with self._lock:
-            rows, flags = [], []
-            for seq, flag in held.items():
-                row = self._row_of.get(seq, -1)
-                if row >= 0 and self._state[row] == (_ACTIVE if flag else _HELD):
-                    rows.append(row)
-                    flags.append(flag)
-            if rows:
-                self._set_state(np.array(rows, np.int64), np.array(flags, np.bool_))
+            rows = self._places.find(np.array(list(held), np.int64))
+            flags = np.array(list(held.values()), np.bool_)
+            turned = self._states(rows) == np.where(flags, _ACTIVE, _HELD)
+            if turned.any():
+                self._set_state(rows[turned], flags[turned])
 
     def alive(self, seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which rows are there and not removed."""
-        rows = [self._row_of.get(s, -1) for s in seqs.tolist()]
-        return np.array([r >= 0 and self._state[r] != _GONE for r in rows], dtype=np.bool_)
+        there: NDArray[np.bool_] = self._states(self._places.find(seqs)) != _GONE
+        return there
 
     def remove(self, seqs: NDArray[np.int64]) -> None:
         """Hide rows for good; unknown ones are ignored."""
         with self._lock:
-            rows = self._rows(np.array([s for s in seqs.tolist() if s in self._row_of], np.int64))
+            rows = self._places.find(seqs)
+            rows = rows[rows >= 0]
             self._gone += int(np.count_nonzero(self._state[rows] != _GONE))
             self._state[rows] = _GONE
             self._at.hide(rows, np.ones(len(rows), np.bool_))
@@ -202,11 +200,9 @@ class VectorIndex:
     def _append(
         self, seqs: NDArray[np.int64], vectors: Floats, terms: NDArray[np.floating]
     ) -> None:
-        first = len(self._seqs)
         self._at.append(vectors, terms)
-        self._seqs = np.concatenate([self._seqs, seqs])
+        self._places.append(seqs)
         self._state = np.concatenate([self._state, np.zeros(len(seqs), np.int8)])
-        self._row_of.update(zip(seqs.tolist(), range(first, first + len(seqs)), strict=True))
         if self.has_graph:
             marks = _marks(vectors)
             self._marks = np.concatenate([self._marks, marks])
@@ -224,6 +220,13 @@ class VectorIndex:
         marks = self._marks[rows]
         return int(np.count_nonzero((marks == 0) | (marks != self._linked[rows])))
 
+    def _states(self, rows: Rows) -> NDArray[np.int8]:
+        """Of rows, gone where there is none."""
+        states = np.full(len(rows), _GONE, np.int8)
+        here = rows >= 0
+        states[here] = self._state[rows[here]]
+        return states
+
     def _set_state(self, rows: Rows, held: NDArray[np.bool_]) -> None:
         if self._gone:
             self._gone -= int(np.count_nonzero(self._state[rows] == _GONE))
@@ -231,26 +234,29 @@ class VectorIndex:
         self._at.hide(rows, held)
 
     def _rows(self, seqs: NDArray[np.int64]) -> Rows:
-        return np.array([self._row_of[s] for s in seqs.tolist()], dtype=np.int64)
+        rows = self._places.find(seqs)
+        if (rows < 0).any():
+            raise KeyError(seqs[rows < 0].tolist())
+        return rows
 
     # -- the graph --------------------------------------------------------------------------------------------
 
     @property
     def worn(self) -> bool:
         """Whether the graph had better be built anew: over a tenth of it leads nowhere, or half of it is gone."""
-        n = len(self._seqs)
+        n = len(self._places)
         return self.has_graph and (10 * self._astray > n or 2 * self._gone > n)
 
     @property
     def unsaved(self) -> bool:
         """Whether over a hundredth of the graph was linked since it was last read or kept."""
-        return 100 * self._unsaved > len(self._seqs)
+        return 100 * self._unsaved > len(self._places)
 
     def graph(self) -> Graph:
         """What `take_over` of another process needs. It holds no vector, so nothing of what may be erased."""
         with self._lock:
             self._unsaved = 0
-            return Graph(self._seqs, self._linked.copy(), self._at.links())
+            return Graph(self._places.seqs, self._linked.copy(), self._at.links())
 
     def take_over(self, graph: Graph) -> bool:
         """Begin with the nodes of a graph, all of them gone until they are given by `upsert` or `fill`.
@@ -267,8 +273,8 @@ class VectorIndex:
         with self._lock:
             if len(graph.marks) != n or not self._at.link(graph.links, n):
                 return False
-            self._seqs, self._linked = graph.seqs, graph.marks
-            self._row_of = dict(zip(graph.seqs.tolist(), range(n), strict=True))
+            self._places.append(graph.seqs)
+            self._linked = graph.marks
             self._state = np.full(n, _GONE, np.int8)
             self._marks = np.zeros(n, np.uint64)
             self._gone = self._astray = n
@@ -276,11 +282,12 @@ class VectorIndex:
 
     def known(self, seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which memories have a row, gone or not."""
-        return np.array([s in self._row_of for s in seqs.tolist()], dtype=np.bool_)
+        there: NDArray[np.bool_] = self._places.find(seqs) >= 0
+        return there
 
     def hollow(self) -> NDArray[np.int64]:
         """The memories whose nodes have had no vector yet."""
-        seqs: NDArray[np.int64] = self._seqs[self._marks == 0]
+        seqs: NDArray[np.int64] = self._places.seqs[self._marks == 0]
         return seqs
 
     def fill(self, seqs: NDArray[np.int64], vectors: Floats) -> None:
@@ -294,7 +301,7 @@ class VectorIndex:
             lost = (self._marks == 0) & (self._linked != 0)
             if lost.any():
                 self._linked[lost] = 0
-                self._unsaved = len(self._seqs)
+                self._unsaved = len(self._places)
 
     # -- searching --------------------------------------------------------------------------------------------
 
@@ -307,7 +314,7 @@ class VectorIndex:
             k: At least 1. Fewer come back only if fewer are visible.
         """
         with self._lock:
-            k = min(k, len(self._seqs))
+            k = min(k, len(self._places))
             if not k:
                 return _nothing()
             scores, rows = self._nearest(query, weights, k)
@@ -320,7 +327,7 @@ class VectorIndex:
     def within(self, query: Floats, weights: Sequence[float], floor: float) -> Found:
         """All visible rows whose similarity is at least `floor`, best by score first."""
         with self._lock:
-            if not len(self._seqs):
+            if not len(self._places):
                 return _nothing()
             similarities = self._at.similarities(query)
             rows = np.flatnonzero((self._state == _ACTIVE) & (similarities >= floor))
@@ -371,7 +378,7 @@ class VectorIndex:
         similarities = self._at.vectors(rows) @ query
         np.minimum(similarities, 1.0, out=similarities)  # numpy's `clip` takes three times as long
         np.maximum(similarities, -1.0, out=similarities)
-        return Found(self._seqs.take(rows), scores, similarities)
+        return Found(self._places.seqs.take(rows), scores, similarities)
 
 
 def _places(which: NDArray[np.bool_]) -> NDArray[np.bool_] | slice:
