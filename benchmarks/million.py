@@ -110,13 +110,14 @@ def _line(
     rng = np.random.default_rng(1)
     before, hits = other.exact, 0
     times: tuple[list[float], list[float]] = ([], [])
-    hidden = rng.random(len(vectors)) < share
-    for n, query in enumerate(asked):
-        if where != "anywhere":
-            hidden = _around(vectors, query, where, share)
-        if n == 0 or where != "anywhere":
-            for index in (flat, other):
-                index.hold(dict(enumerate(hidden.tolist(), 1)))
+    drawn = rng.random(len(vectors)) < share
+    last: NDArray[np.bool_] | None = None
+    for query in asked:
+        hidden = drawn if where == "anywhere" else _around(vectors, query, where, share)
+        moved = np.flatnonzero(hidden != last) if last is not None else np.arange(len(hidden))
+        for index in (flat, other):
+            index.hold(dict(zip((moved + 1).tolist(), hidden[moved].tolist(), strict=True)))
+        last = hidden
         found = []
         for index, taken in zip((flat, other), times, strict=True):
             begin = time.perf_counter()

@@ -25,6 +25,11 @@ _MOST_BUFFERS = 16
 _PART = 8192
 """Rows that are copied at a time, where the alternative is a copy of all."""
 _LARGEST_HALF = 65504.0
+_HIDDEN, _HIDES = -(2.0**-10), 2.0**126
+"""In the coordinate that hides, and the weight that a scan puts on it. The product is below all scores and finite, as a walk puts 0
+on it: 0 * -inf is NaN. Without a weight it is too small to matter where rows are linked."""
+BELOW_ALL = _HIDDEN * _HIDES / 2
+"""A score below this is that of a hidden row."""
 _BLOCK = 8
 """FAISS reads so many numbers at a time: where rows are no multiple of it, a scan takes some hundredths longer, and ten times
 as long in float16."""
@@ -51,7 +56,7 @@ class Coordinates:
     Args:
         dimension: Of the vectors.
         half: Whether they are kept as float16, rounded: half the memory, and 11 bits of each number.
-        graph: Whether there is a graph of HNSW over them. It is walked through hidden rows too, so there `hide` does nothing.
+        graph: Whether there is a graph of HNSW over them. It is walked through hidden rows too.
     """
 
     def __init__(self, dimension: int, *, half: bool = False, graph: bool = False) -> None:
@@ -102,11 +107,9 @@ class Coordinates:
         """Overwrite what the ranking may weigh, shape (n, TERMS)."""
         self.view()[rows, self._terms] = self._within_range(terms)
 
-    def hide(self, rows: Rows, hidden: NDArray[np.bool_]) -> None:
+    def hide(self, rows: Rows | slice, hidden: NDArray[np.bool_]) -> None:
         """Hide rows from `scan`, or show them."""
-        # A large negative number would let them come back when fewer than k others are left.
-        if not self.graph:
-            self.view()[rows, self.dimension] = np.where(hidden, -np.inf, 0.0)
+        self.view()[rows, self.dimension] = np.where(hidden, _HIDDEN, 0.0)
 
     def _within_range(self, terms: NDArray[np.floating]) -> NDArray[np.floating]:
         # An infinite term would hide the row, or put it above all others.
@@ -150,32 +153,29 @@ class Coordinates:
         """The ranking of some rows, hidden or not, shape (n,)."""
         full = self.weighted(query, weights, np.zeros(self.width, np.float32))
         found = np.empty(len(rows), np.float32)
-        full[self.dimension] = 0.0
         view = self.view()
         for where in _parts(len(rows)):
-            part = view[rows[where]].astype(np.float32, copy=False)
-            part[:, self.dimension] = 0.0
-            found[where] = part @ full
+            found[where] = view[rows[where]].astype(np.float32, copy=False) @ full
         return found
 
     def weighted(self, query: Floats, weights: Sequence[float], out: Floats) -> Floats:
-        """The query with the weights of the coordinates, as FAISS takes it; `out` is zero behind them."""
+        """The query with the weights of the coordinates, as FAISS takes it; `out` is as it is in those that hide and fill up."""
         np.multiply(query, np.float32(weights[0]), out=out[: self.dimension])
-        out[self.dimension] = 1.0  # the weight of the hiding coordinate, never 0: 0 * -inf is NaN
         out[self._terms] = weights[1:]
         return out
 
     def scan(self, query: Floats, weights: Sequence[float], k: int) -> tuple[Floats, Rows]:
-        """Scores and rows of the k best; hidden ones have a score of minus infinity, missing ones the row -1."""
+        """Scores and rows of the k best; hidden ones have a score below `BELOW_ALL`, missing ones the row -1."""
         # FAISS's C++ function on arrays of our own: its Python wrapper takes a fifth of a search among 1,000.
         buffers = self._buffers.get(k)
         if buffers is None:
             if len(self._buffers) >= _MOST_BUFFERS:
                 self._buffers.clear()
             buffers = self._buffers[k] = _Buffers.of(self.width, k)
+            buffers.query[self.dimension] = _HIDES
         self.weighted(query, weights, buffers.query)
         asked, scores, rows = buffers.pointers
-        self._index.search_c(1, asked, k, scores, rows)
+        self._storage.search_c(1, asked, k, scores, rows)
         return buffers.scores.copy(), buffers.rows.copy()
 
     def scan_some(self, full: Floats, k: int, which: NDArray[np.bool_]) -> tuple[Floats, Rows]:

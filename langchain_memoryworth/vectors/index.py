@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_memoryworth.vectors.coordinates import Coordinates, Floats, Rows
+from langchain_memoryworth.vectors.coordinates import BELOW_ALL, Coordinates, Floats, Rows
 from langchain_memoryworth.vectors.places import Places
 
 Kind = Literal["flat", "hnsw", "flat-fp16", "hnsw-fp16", "pgvector"]
@@ -22,6 +22,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 _ACTIVE, _HELD, _GONE = 0, 1, 2
 _EF_SEARCH, _MOST_EF_SEARCH, _ROWS_PER_EF = 128, 256, 5_000
 """Nodes that a walk keeps in view: a large graph needs more of them to lead as near."""
+_MOSTLY = 0.75
+"""Share of hidden rows up to which a scan of all takes no longer than one that looks at each whether it is hidden."""
 _WIDEST = 4096
 """Nodes of the graph beyond which looking at every row is not much slower, and never wrong."""
 
@@ -278,6 +280,7 @@ class VectorIndex:
             self._state = np.full(n, _GONE, np.int8)
             self._marks = np.zeros(n, np.uint64)
             self._gone = self._astray = n
+            self._at.hide(slice(None), np.ones(n, np.bool_))
             return True
 
     def known(self, seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -319,8 +322,8 @@ class VectorIndex:
                 return _nothing()
             scores, rows = self._nearest(query, weights, k)
             # They are sorted, so one look at the last tells whether all are there and visible.
-            if rows[-1] < 0 or scores[-1] == -np.inf:
-                keep = (rows >= 0) & (scores > -np.inf)
+            if rows[-1] < 0 or scores[-1] < BELOW_ALL:
+                keep = (rows >= 0) & (scores > BELOW_ALL)
                 scores, rows = scores[keep], rows[keep]
             return self._found(rows, scores, query)
 
@@ -367,7 +370,9 @@ class VectorIndex:
                 return scores[shown[:k]], rows[shown[:k]]
             width *= 4
         self.exact += 1
-        return self._at.scan_some(full, k, self._state == _ACTIVE)
+        if hidden > _MOSTLY * len(self._state):
+            return self._at.scan_some(full, k, self._state == _ACTIVE)
+        return self._at.scan(query, weights, k)
 
     def _ranked(self, rows: Rows, query: Floats, weights: Sequence[float]) -> Found:
         scores = self._at.scores(rows, query, weights)
