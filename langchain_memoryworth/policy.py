@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from statistics import NormalDist
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PrivateAttr,
     field_serializer,
     field_validator,
     model_validator,
@@ -26,6 +27,7 @@ from langchain_memoryworth.estimators.bonus import effect_coordinates, effect_qu
 from langchain_memoryworth.estimators.credit import CreditFunction, CreditName, Shown, settle
 from langchain_memoryworth.estimators.effects import NOISE, STRENGTH, effect_of
 from langchain_memoryworth.estimators.evidence import UNIT, Evidence, Verdict, effective_size, worth
+from langchain_memoryworth.estimators.noise import corrected
 from langchain_memoryworth.estimators.use import Use
 from langchain_memoryworth.records import Namespace, Status
 from langchain_memoryworth.statuses import AUTOMATIC
@@ -93,6 +95,10 @@ class Policy(BaseModel):
     confidence: float | None = Field(default=0.95, ge=0.65, lt=1)
     """How sure a verdict must be: LOW only if P(success rate < theta_low) is at least this, HIGH likewise, see
     `credible.verdict`. None judges by the ratio alone, as the paper does, which hides good memories by chance."""
+    flip_rate: float = Field(default=0.0, ge=0, lt=0.5)
+    """Share of outcomes that are known to say the opposite of what is true, as those of a judge that errs in one of ten cases:
+    then thresholds and bounds are about the success rate without these errors. Worth stays what was counted, and outcomes must
+    be success or failure."""
     margin_low: float | None = Field(default=0.2, ge=0, le=1)
     """If set, LOW is also only what lies this far below what was to be expected of its episodes: the base rate of those times,
     and of the context, with the companions. So where tasks are hard, or everything fails for a while, nothing is hidden."""
@@ -138,8 +144,9 @@ class Policy(BaseModel):
     the lower bound ranks, so that what is known to help comes first."""
     uncertain: Literal["worth", "prior", "pool"] = "prior"
     """What ranks an UNCERTAIN memory: its own ratio, `prior`, or the average of its namespace (Definition 3.2)."""
-    prior: float = Field(default=0.5, ge=0, le=1)
-    """The worth assumed of a memory without evidence, in [0, 1]."""
+    prior: Annotated[float, Field(ge=0, le=1)] | Literal["pool"] = 0.5
+    """The worth assumed of a memory without evidence, in [0, 1]. With `pool` its namespace says it, and verdicts begin with what
+    it says and not with a flat prior: see `store.learn_prior`."""
     recency_half_life: timedelta | None = None
     """Age at which recency has fallen to one half; needed where recency is used."""
     min_similarity: float | None = Field(default=None, ge=-1, le=1)
@@ -163,6 +170,8 @@ class Policy(BaseModel):
     """Age at which a run without an outcome is no longer counted as pending; it never becomes a failure."""
     seed: int = 0
     """Of the draws for exploration; the same episode and seed always draw the same."""
+
+    _pool: credible.Prior = PrivateAttr(default=credible.PRIOR)
 
     @classmethod
     def paper(cls, **fields: Any) -> Self:
@@ -260,7 +269,35 @@ class Policy(BaseModel):
             )
         return cls.model_validate(stored)
 
+    def informed(self, pool: credible.Prior) -> Self:
+        """The same policy, knowing the prior of a pool; it is no part of what is stored or compared as JSON.
+
+        Examples:
+            >>> good_pool = Policy(prior="pool").informed((8.0, 2.0))
+            >>> round(good_pool.belief(Evidence()).mean, 2), good_pool.fallback_worth(0, 0)
+            (0.8, 0.8)
+        """
+        known = self.model_copy()
+        known._pool = pool
+        return known
+
     # -- verdicts ---------------------------------------------------------------------------------------------
+
+    def belief(self, evidence: Evidence, *, level: float = 0.9) -> credible.Belief:
+        """The posterior of the success rate behind the evidence, see `credible.belief`."""
+        return credible.belief(evidence, level=level, prior=self._pool, flip=self.flip_rate)
+
+    def rate(self, evidence: Evidence) -> float:
+        """Worth as it is held against thresholds: without flipped labels, where their share is known.
+
+        Examples:
+            >>> seen = Evidence(35 * UNIT, 65 * UNIT, 100 * UNIT, 100 * UNIT, 100)
+            >>> Policy().rate(seen), round(Policy(flip_rate=0.3).rate(seen), 3)
+            (0.35, 0.125)
+        """
+        return (
+            float(corrected(evidence.worth, self.flip_rate)) if self.flip_rate else evidence.worth
+        )
 
     def verdict(self, evidence: Evidence) -> Verdict:
         """The taxonomy for one memory (Definition 3.2), by `confidence` if that is set."""
@@ -269,7 +306,7 @@ class Policy(BaseModel):
             return self._by_bounds(evidence.worth, evidence.effective_size, low)
         if evidence.effective_size < self.v_min:
             return Verdict.UNCERTAIN
-        ratio = evidence.worth
+        ratio = self.rate(evidence)
         if ratio > self.theta_high + TOLERANCE:
             return Verdict.HIGH
         return Verdict.LOW if ratio < low - TOLERANCE else Verdict.MIXED
@@ -282,14 +319,17 @@ class Policy(BaseModel):
             theta_high=self.theta_high,
             confidence=self.confidence or 0.0,
             v_min=self.v_min,
+            prior=self._pool,
+            flip=self.flip_rate,
         )
 
     def _low(self, evidence: Evidence) -> float:
         if self.margin_low is None:
             return self.theta_low
-        return float(
-            low_threshold(self.theta_low, evidence.expectation, margin_low=self.margin_low)
-        )
+        expected = evidence.expectation
+        if self.flip_rate:
+            expected = float(corrected(expected, self.flip_rate))
+        return float(low_threshold(self.theta_low, expected, margin_low=self.margin_low))
 
     def verdicts(
         self, ratio: NDArray[np.floating], volume: NDArray[np.floating]
@@ -307,15 +347,19 @@ class Policy(BaseModel):
             >>> Policy().verdicts(np.array([0.2, 0.4, 0.9]), np.array([50.0, 50.0, 3.0])).tolist()
             ['low', 'uncertain', 'uncertain']
         """
+        if self.confidence is not None and self.flip_rate:
+            pairs = zip(ratio.tolist(), volume.tolist(), strict=True)
+            return np.array([self._by_bounds(r, n).value for r, n in pairs], dtype=np.str_)
         if self.confidence is not None:
             return credible.verdicts(
-                credible.Posterior(ratio, volume),
+                credible.Posterior(ratio, volume, self._pool),
                 volume,
                 theta_low=self.theta_low,
                 theta_high=self.theta_high,
                 confidence=self.confidence,
                 v_min=self.v_min,
             )
+        ratio = corrected(ratio, self.flip_rate)
         return np.select(
             [
                 volume < self.v_min,
@@ -341,7 +385,9 @@ class Policy(BaseModel):
         """Whether evidence may release a memory from quarantine, if it comes from enough sources."""
         rule = self.quarantine
         back = min(self.theta_low + self.hysteresis, 1.0) - TOLERANCE
-        return rule is None or (evidence.retrievals >= rule.outcomes and evidence.worth >= back)
+        if rule is None:
+            return True
+        return evidence.retrievals >= rule.outcomes and self.rate(evidence) >= back
 
     def next_status(
         self,
@@ -365,9 +411,16 @@ class Policy(BaseModel):
         if status not in AUTOMATIC:
             return status
         harmless = not declined and (self.harm is None or evidence.surprise >= 0)
-        # Where it is above 1/2, the flat prior may be what keeps a posterior below it, see `credible.is_below`.
-        by_ratio = self.confidence is None or self.theta_low <= 0.5
-        if status is Status.ACTIVE and harmless and by_ratio and evidence.worth >= self.theta_low:
+        # Where it is above 1/2, the flat prior may be what keeps a posterior below it, see `credible.is_below`; that of a
+        # pool may anywhere. With flipped labels the density that is cut still has more above the ratio than below it.
+        flat = self.theta_low <= 0.5 and self._pool == credible.PRIOR
+        by_ratio = self.confidence is None or flat
+        if (
+            status is Status.ACTIVE
+            and harmless
+            and by_ratio
+            and self.rate(evidence) >= self.theta_low
+        ):
             return status  # the usual case, and the cheapest to see
         if status is Status.QUARANTINED:
             released = self.quarantine is None or sources >= self.quarantine.sources
@@ -390,8 +443,8 @@ class Policy(BaseModel):
     def _surely_low(self, evidence: Evidence, confidence: float) -> bool:
         if evidence.effective_size < self.v_min:
             return False
-        a, b = credible.parameters(evidence.worth, evidence.effective_size)
-        return credible.is_below(self._low(evidence), a, b, confidence)
+        a, b = credible.parameters(evidence.worth, evidence.effective_size, self._pool)
+        return credible.is_below(self._low(evidence), a, b, confidence, flip=self.flip_rate)
 
     def reason(self, evidence: Evidence) -> str:
         """The numbers that a status was judged by, in words."""
@@ -399,6 +452,11 @@ class Policy(BaseModel):
         rules = f"theta_low {self._low(evidence):g}, v_min {self.v_min:g}"
         if self.confidence is not None:
             rules += f", confidence {self.confidence:g}"
+        if self.flip_rate:
+            words += f" ({self.rate(evidence):.3f} without flipped outcomes)"
+            rules += f", flip_rate {self.flip_rate:g}"
+        if self.prior == "pool":
+            rules += f", prior {self._pool[0]:.2f} to {self._pool[1]:.2f}"
         if self.harm is not None:
             shift = effect_of(evidence.surprise, evidence.size)
             words += f", effect {shift:+.3f}"
@@ -411,7 +469,7 @@ class Policy(BaseModel):
             return self._surely_low(evidence, max(0.5, self.confidence - self.hysteresis))
         verdict = self.verdict(evidence)
         if verdict is Verdict.MIXED:
-            return evidence.worth < min(self._low(evidence) + self.hysteresis, 1.0) - TOLERANCE
+            return self.rate(evidence) < min(self._low(evidence) + self.hysteresis, 1.0) - TOLERANCE
         return verdict is Verdict.LOW
 
     def _harms(self, evidence: Evidence, hysteresis: float) -> bool:
@@ -420,7 +478,10 @@ class Policy(BaseModel):
         mean = effect_of(evidence.surprise, evidence.size)
         confidence = max(0.5, self.harm - hysteresis)
         spread = math.sqrt(NOISE / (evidence.size / UNIT + STRENGTH))
-        return mean <= -self.harm_margin - NormalDist().inv_cdf(confidence) * spread
+        margin = self.harm_margin * (
+            1 - 2 * self.flip_rate
+        )  # flipped labels shrink what is seen of an effect
+        return mean <= -margin - NormalDist().inv_cdf(confidence) * spread
 
     def with_rank(self, rank: Sequence[float]) -> Self:
         """The same policy with other ranking weights, checked like the policy's own."""
@@ -494,7 +555,11 @@ class Policy(BaseModel):
             positive: hits+ of the namespace, all memories.
             total: hits+ + hits- of the namespace, same unit.
         """
-        return positive / total if self.uncertain == "pool" and total > 0 else self.prior
+        if self.uncertain == "pool" and total > 0:
+            return positive / total
+        if self.prior == "pool":
+            return self._pool[0] / sum(self._pool)
+        return self.prior
 
     @property
     def shares_equally(self) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.estimators import noise
 from langchain_memoryworth.estimators.beta import Floats, cdf, cdfs, quantile, quantiles
 from langchain_memoryworth.estimators.evidence import Evidence, Verdict
 
@@ -45,13 +46,16 @@ class Belief(NamedTuple):
         return f"{self.mean:.2f} ({self.low:.2f} to {self.high:.2f})"
 
 
-def belief(evidence: Evidence, *, level: float = 0.9, prior: Prior = PRIOR) -> Belief:
+def belief(
+    evidence: Evidence, *, level: float = 0.9, prior: Prior = PRIOR, flip: float = 0.0
+) -> Belief:
     """The Beta posterior with the evidence counted as `effective_size` retrievals.
 
     Args:
         evidence: Counters of one memory, or a sum of several.
         level: Probability within the bounds, in (0, 1).
         prior: What is assumed beforehand, see `prior_of_pool`.
+        flip: Share of labels that are wrong, in [0, .5); the belief is about the success rate without them, see `noise`.
 
     References:
         When to Forget, section 6, second open direction: Beta(alpha + n MW, beta + n (1 - MW)).
@@ -61,9 +65,15 @@ def belief(evidence: Evidence, *, level: float = 0.9, prior: Prior = PRIOR) -> B
         >>> nine_of_ten = Evidence(9 * UNIT, UNIT, 10 * UNIT, 10 * UNIT, 10)
         >>> str(belief(nine_of_ten)), str(belief(Evidence()))
         ('0.83 (0.64 to 0.97)', '0.50 (0.05 to 0.95)')
+        >>> str(belief(nine_of_ten, flip=0.2))
+        '0.85 (0.60 to 0.99)'
     """
     a, b = parameters(evidence.worth, evidence.effective_size, prior)
     tail = (1 - level) / 2
+    if flip:
+        mean, deviation = noise.moments(a, b, flip)
+        low, high = (noise.quantile(p, a, b, flip) for p in (tail, 1 - tail))
+        return Belief(low, mean, high, deviation)
     deviation = math.sqrt(a * b / ((a + b) ** 2 * (a + b + 1)))
     return Belief(quantile(tail, a, b), a / (a + b), quantile(1 - tail, a, b), deviation)
 
@@ -156,7 +166,7 @@ def _check(value: Floats, valid: NDArray[np.bool_], rule: str) -> None:
         raise InvalidInputError(f"{rule}, got {wrong}", value=float(wrong))
 
 
-def is_below(x: float, a: float, b: float, confidence: float) -> bool:
+def is_below(x: float, a: float, b: float, confidence: float, *, flip: float = 0.0) -> bool:
     """Whether P(p < x) >= confidence for p ~ Beta(a, b), mostly without computing that probability.
 
     Three short cuts, each a theorem, so that the answer is always the exact one; with mu = a / (a + b), c = confidence:
@@ -173,6 +183,7 @@ def is_below(x: float, a: float, b: float, confidence: float) -> bool:
         a: Above 0.
         b: Above 0.
         confidence: In (0, 1).
+        flip: Share of labels that are wrong, in [0, .5): Beta(a, b) is what is seen, and p the rate without them.
 
     References:
         2: Gruenbaum (1960), Partitions of mass-distributions; Lovasz and Vempala (2007), lemma 5.4.
@@ -182,6 +193,8 @@ def is_below(x: float, a: float, b: float, confidence: float) -> bool:
         >>> is_below(0.4, 1 + 2, 1 + 11, 0.95), is_below(0.4, 1 + 3, 1 + 10, 0.95)  # 2 or 3 successes of 13
         (True, False)
     """
+    if flip:
+        return noise.below(x, a, b, flip) >= confidence
     total = a + b
     mean = a / total
     rest = 1 - confidence
@@ -220,6 +233,7 @@ def verdict(
     confidence: float = 0.95,
     v_min: float = 0.0,
     prior: Prior = PRIOR,
+    flip: float = 0.0,
 ) -> Verdict:
     """The paper's taxonomy by bounds instead of the ratio.
 
@@ -239,6 +253,7 @@ def verdict(
         confidence: In (.5, 1).
         v_min: Retrievals below which nothing is decided.
         prior: What is assumed beforehand.
+        flip: Share of labels that are wrong, in [0, .5); the thresholds are for the success rate without them.
 
     References:
         When to Forget, Definition 3.2 and section 6, second open direction.
@@ -250,12 +265,13 @@ def verdict(
     if size < v_min:
         return Verdict.UNCERTAIN
     a, b = parameters(worth, size, prior)
-    if is_below(theta_low, a, b, confidence):
+    if is_below(theta_low, a, b, confidence, flip=flip):
         return Verdict.LOW
-    if is_below(1 - theta_high, b, a, confidence):  # 1 - p ~ Beta(b, a)
+    if is_below(1 - theta_high, b, a, confidence, flip=flip):  # 1 - p ~ Beta(b, a)
         return Verdict.HIGH
     variance = a * b / ((a + b) ** 2 * (a + b + 1))
-    narrow = math.sqrt(variance) <= _resolution(theta_high - theta_low, confidence)
+    deviation = noise.moments(a, b, flip)[1] if flip else math.sqrt(variance)
+    narrow = deviation <= _resolution(theta_high - theta_low, confidence)
     return Verdict.MIXED if narrow else Verdict.UNCERTAIN
 
 

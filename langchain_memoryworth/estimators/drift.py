@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.estimators import noise
 from langchain_memoryworth.estimators.beta import Floats, cdf, cdfs, log_gamma
 
 States = Floats
@@ -249,7 +250,11 @@ def _share(part: Floats, whole: Floats) -> Floats:
 
 
 def thresholds(
-    states: States, *, theta: float | None = None, margin: float | None = None
+    states: States,
+    *,
+    theta: float | None = None,
+    margin: float | None = None,
+    flip: float = 0.0,
 ) -> Floats:
     """The success rate that each hypothesis is held against, shape (m, HYPOTHESES), or () if it is the same for all.
 
@@ -258,6 +263,7 @@ def thresholds(
         theta: An absolute threshold, in [0, 1]: for suppression.
         margin: How far below the base rate of the same outcomes, in [0, 1]: a change of what is asked moves the base rate
             with the outcomes, so it is no decline of the memory. The lower one counts if both are given.
+        flip: Share of labels that are wrong, in [0, .5), see `noise`: both are about the rates without them.
 
     Raises:
         InvalidInputError: If neither is given.
@@ -271,16 +277,25 @@ def thresholds(
     base = np.where(
         np.isnan(base), base[:, _LIFE:], base
     )  # one without outcomes: as in the whole life
-    return np.asarray(np.minimum(absolute, np.nan_to_num(base[:, :_LIFE]) - margin))
+    base = noise.corrected(np.nan_to_num(base[:, :_LIFE]), flip)
+    return np.asarray(np.minimum(absolute, base - margin))
 
 
 def probability_below(
-    states: States, *, theta: float | None = None, margin: float | None = None
+    states: States,
+    *,
+    theta: float | None = None,
+    margin: float | None = None,
+    flip: float = 0.0,
 ) -> Floats:
-    """P(current success rate < threshold) of each memory, shape (m,); see `thresholds`."""
+    """P(current success rate < threshold) of each memory, shape (m,); see `thresholds`.
+
+    With flipped labels each hypothesis says it of the rate without them; its weight stays what the labels make it.
+    """
     weight, a, b = _mixture(states)
-    limits = thresholds(states, theta=theta, margin=margin)
-    return np.asarray((weight * cdfs(limits, a, b)).sum(axis=1))
+    limits = thresholds(states, theta=theta, margin=margin, flip=flip)
+    below = noise.belows(limits, a, b, flip) if flip else cdfs(limits, a, b)
+    return np.asarray((weight * below).sum(axis=1))
 
 
 def declined(
@@ -289,6 +304,7 @@ def declined(
     theta: float | None = None,
     margin: float | None = None,
     confidence: float = CONFIDENCE,
+    flip: float = 0.0,
 ) -> NDArray[np.bool_]:
     """Whether `probability_below` is at least `confidence`, computing it only where that may be.
 
@@ -300,6 +316,7 @@ def declined(
         theta: See `thresholds`.
         margin: See `thresholds`.
         confidence: In (0, 1).
+        flip: See `thresholds`; it is computed for all then.
 
     Returns:
         Shape (m,).
@@ -311,6 +328,9 @@ def declined(
         >>> declined(state, theta=0.4).tolist(), declined(state, margin=0.2).tolist()
         ([True], [True])
     """
+    if flip:
+        sure = probability_below(states, theta=theta, margin=margin, flip=flip)
+        return np.asarray(sure >= confidence)
     weight, ab = states[:, _WEIGHT, :_LIFE], states[:, _SUCCESS:_EXPECTED, :_LIFE] + 1.0
     a, b = ab[:, 0], ab[:, 1]
     mean, room = a / (a + b), (1 - confidence) * np.add.reduce(weight, axis=1)

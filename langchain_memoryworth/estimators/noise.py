@@ -5,11 +5,13 @@ Both act on the outcome and not on the memory, so both can be taken out again, o
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from langchain_memoryworth.errors import InvalidInputError, InvalidOutcomeError
-from langchain_memoryworth.estimators.beta import Floats, cdfs
+from langchain_memoryworth.estimators.beta import Floats, cdf
 
 _FLAT = (1.0, 1.0)
 
@@ -108,7 +110,7 @@ def probability_below(
 
         P(p < x) = (I_t(a, b) - I_q(a, b)) / (I_{1-q}(a, b) - I_q(a, b)),    t = q + (1 - 2 q) x.
 
-    Where the data lie so far outside that both differences vanish, see `_at_the_edge`.
+    Where the data lie so far outside that both differences vanish, what is left is exponential, see `_at_the_edge`.
 
     Args:
         x: Thresholds on the true rate in [0, 1].
@@ -132,32 +134,85 @@ def probability_below(
         >>> probability_below(0.4, 0.35, [20, 200], flip=0.0).round(3).tolist()
         [0.65, 0.924]
     """
-    q = flip_rate(flip)
+    flip_rate(flip)
     ratio, n = (np.asarray(v, dtype=np.float64) for v in (worth, size))
     a, b = np.asarray(prior[0]) + n * ratio, np.asarray(prior[1]) + n * (1 - ratio)
-    floor, ceiling = cdfs(q, a, b), cdfs(1 - q, a, b)
-    below = cdfs(observed_rate(np.clip(x, 0.0, 1.0), q), a, b) - floor
-    room = ceiling - floor
-    far = room < 1e-12
-    share = np.divide(below, np.where(far, 1.0, room)).clip(0.0, 1.0)
-    if not far.any():  # as always without noise
-        return np.asarray(share)
-    a, b = np.where(far, a, 2.0), np.where(far, b, 2.0)
-    return np.asarray(np.where(far, _at_the_edge(np.clip(x, 0.0, 1.0), a, b, q), share))
+    return np.asarray(belows(x, a, b, flip))
 
 
-def _at_the_edge(x: Floats, a: Floats, b: Floats, q: float) -> Floats:
-    """P(p < x) where the data lie so far below or above what noise allows that all of it is near p = 0, or p = 1.
+def below(x: float, a: float, b: float, flip: float) -> float:
+    """`probability_below` of one memory, by the parameters of its posterior without flips.
 
-    Near its edge the log-density is a line, so what is left of the distribution is exponential.
+    Args:
+        x: Threshold on the true rate; beyond [0, 1] the answer is 0 or 1.
+        a: alpha + n MW, above 0.
+        b: beta + n (1 - MW), above 0.
+        flip: q, in [0, .5); not checked again.
+
+    Examples:
+        >>> round(below(0.4, 1 + 7, 1 + 13, 0.3), 3)
+        0.762
     """
-    low = a / (a + b) <= 0.5
-    rate = (1 - 2 * q) * np.where(
-        low, (b - 1) / (1 - q) - (a - 1) / q, (a - 1) / (1 - q) - (b - 1) / q
-    )
-    whole = -np.expm1(-rate)
-    near, beyond = -np.expm1(-rate * x), np.exp(-rate * (1 - x)) - np.exp(-rate)
-    return np.asarray((np.where(low, near, beyond) / whole).clip(0.0, 1.0))
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    floor, ceiling = cdf(flip, a, b), cdf(1 - flip, a, b)
+    room = ceiling - floor
+    if room < _FAR:
+        rate, low = _at_the_edge(a, b, flip)
+        near = -math.expm1(-rate * (x if low else 1 - x)) / -math.expm1(-rate)
+        return near if low else 1 - near
+    return min(max((cdf(flip + (1 - 2 * flip) * x, a, b) - floor) / room, 0.0), 1.0)
+
+
+def quantile(p: float, a: float, b: float, flip: float) -> float:
+    """The true rate below which it lies with probability p, to 1e-9; the arguments are those of `below`.
+
+    Examples:
+        >>> round(below(quantile(0.05, 8, 14, 0.3), 8, 14, 0.3), 6)
+        0.05
+    """
+    low, high = 0.0, 1.0
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (middle, high) if below(middle, a, b, flip) < p else (low, middle)
+    return (low + high) / 2
+
+
+def moments(a: float, b: float, flip: float) -> tuple[float, float]:
+    """Mean and standard deviation of the true rate; the arguments are those of `below`.
+
+    Of a Beta(a, b) variable o cut to [q, 1 - q], E o = a / (a + b) (I_{1-q}(a + 1, b) - I_q(a + 1, b)) / (I_{1-q}(a, b) -
+    I_q(a, b)), and E o**2 likewise; p is (o - q) / (1 - 2 q).
+
+    Examples:
+        >>> [round(v, 3) for v in moments(1, 1, 0.3)], [round(v, 3) for v in moments(8, 14, 0.3)]
+        ([0.5, 0.289], [0.272, 0.188])
+    """
+    whole = cdf(1 - flip, a, b) - cdf(flip, a, b)
+    if whole < _FAR:
+        rate, low = _at_the_edge(a, b, flip)
+        return (1 / rate if low else 1 - 1 / rate), 1 / rate
+    first = a / (a + b) * (cdf(1 - flip, a + 1, b) - cdf(flip, a + 1, b)) / whole
+    second = a * (a + 1) / ((a + b) * (a + b + 1))
+    second *= (cdf(1 - flip, a + 2, b) - cdf(flip, a + 2, b)) / whole
+    scale = 1 - 2 * flip
+    return (first - flip) / scale, math.sqrt(max(0.0, second - first**2)) / scale
+
+
+def _at_the_edge(a: float, b: float, q: float) -> tuple[float, bool]:
+    """Where the data lie so far below or above what noise allows that all of it is near p = 0, or p = 1.
+
+    Near its edge the log-density is a line, so what is left of the distribution is exponential: its rate, and whether the
+    edge is p = 0.
+    """
+    low = a <= b
+    near, far = (b - 1, a - 1) if low else (a - 1, b - 1)
+    return (1 - 2 * q) * (near / (1 - q) - far / q), low
+
+
+_FAR = 1e-12
+belows = np.vectorize(below, otypes=[np.float64])
+"""`below` for arrays, which broadcast."""
 
 
 def reported_rate(rate: ArrayLike, *, success: float, failure: float) -> Floats:

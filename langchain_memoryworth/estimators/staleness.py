@@ -15,6 +15,7 @@ from langchain_memoryworth.estimators.drift import (
     declined,
     probability_below,
 )
+from langchain_memoryworth.estimators.noise import corrected
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ def stale(
     high: float = 0.6,
     least: float = 10.0,
     confidence: float = CONFIDENCE,
+    flip: float = 0.0,
 ) -> list[Decline]:
     """The memories that were high and have declined, the surest first.
 
@@ -74,6 +76,8 @@ def stale(
         high: What the success rate before must have been more than, in [0, 1].
         least: Retrievals that must have been before.
         confidence: Of the present rate being below the threshold, in (0, 1).
+        flip: Share of labels that are wrong, in [0, .5): thresholds are for the rates without them, what is told is what
+            was counted.
 
     Raises:
         InvalidInputError: If neither a theta nor a margin is given.
@@ -90,10 +94,12 @@ def stale(
         old: 1.00 over 60 retrievals, then 0.06 (+-0.06) over 15, where 0.80 was to be expected; below the threshold with
         probability 1.000
     """
-    found = declined(states, theta=theta, margin=margin, confidence=confidence) & changed(states)
+    limits = {"theta": theta, "margin": margin, "flip": flip}
+    found = declined(states, confidence=confidence, **limits) & changed(states)
     rows = np.nonzero(found)[0].tolist()
     now = current(states[rows])
-    probability = probability_below(states[rows], theta=theta, margin=margin)
+    probability = probability_below(states[rows], **limits)
+    before = corrected(now.before, flip)
     declines = [
         Decline(
             memory_id=memory_ids[row],
@@ -107,6 +113,6 @@ def stale(
             probability=float(probability[i]),
         )
         for i, row in enumerate(rows)
-        if now.before[i] > high and now.before_size[i] >= least
+        if before[i] > high and now.before_size[i] >= least
     ]
     return sorted(declines, key=lambda d: -d.probability)

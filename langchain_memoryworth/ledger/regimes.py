@@ -253,6 +253,7 @@ def _declined(
             theta=policy.theta_low,
             margin=policy.margin_low,
             confidence=max(0.5, confidence),
+            flip=policy.flip_rate,
         )
         found |= {seq for seq, flag in zip(seqs, flags.tolist(), strict=True) if flag}
     return frozenset(found)

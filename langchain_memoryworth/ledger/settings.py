@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from langchain_memoryworth.errors import DimensionMismatchError, EmbeddingMismatchError
+from langchain_memoryworth.estimators.noise import binary
 from langchain_memoryworth.ledger import standing
 from langchain_memoryworth.ledger.database import Database, Session, Statement
 from langchain_memoryworth.policy import Policy
@@ -22,6 +23,9 @@ class Settings:
 
         A policy that differs is stored as a new version, and every status is worked out again, so that two processes
         never judge by two rules.
+
+        Raises:
+            InvalidOutcomeError: If it has a `flip_rate`, and some outcomes are graded.
         """
         with self._database.read() as session:
             version, stored = self._stored(session)
@@ -29,6 +33,8 @@ class Settings:
             policy = Policy() if stored is None else Policy.from_stored(stored)
         elif policy.model_dump_json() != (stored or Policy().model_dump_json()):
             with self._database.write() as session:
+                if policy.flip_rate:
+                    binary([r for (r,) in session.rows(_GRADED, metric=policy.metric)])
                 session.run(_SET_POLICY, {"document": policy.model_dump_json(), "now": now})
                 version = session.number(_POLICY_VERSION)
                 standing.note(session, "policy", "user", f"version {version}", now)
@@ -129,6 +135,9 @@ def check_dimension(got: int, expected: int) -> None:
 _POLICY = Statement("SELECT version, document FROM policies ORDER BY version DESC LIMIT 1")
 _POLICY_VERSION = Statement("SELECT MAX(version) FROM policies")
 _SET_POLICY = Statement("INSERT INTO policies (document, at) VALUES (:document, :now)")
+_GRADED = Statement(
+    "SELECT reward FROM outcomes WHERE reward > 0 AND reward < 1 AND metric IN ('', :metric) LIMIT 1"
+)
 _STANDINGS = Statement(
     f"SELECT {standing.STANDING_COLUMNS} FROM evidence e "
     "WHERE e.status <> 'active' OR e.size > 0 ORDER BY e.seq"

@@ -251,7 +251,8 @@ def drift(facts: Facts) -> Section:
         if len(settled) >= max(4, facts.policy.v_min):
             middle = len(settled) // 2
             earlier, later = _sum(settled[:middle]), _sum(settled[middle:])
-            declined = belief(later).high < belief(earlier).low
+            belief_ = facts.policy.belief
+            declined = belief_(later).high < belief_(earlier).low
             worth_ = (earlier.worth, later.worth)
             found.append(draw.Halves(m.id, *worth_, len(settled), declined))
     note = (

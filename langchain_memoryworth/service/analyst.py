@@ -119,12 +119,13 @@ class Analyst:
 
     def stale(self, namespace: Namespace) -> tuple[Decline, ...]:
         """Memories that were good and have declined, against what was to be expected, the surest first."""
-        margin = self._store.policy.margin_low
+        policy = self._store.policy
+        margin = MARGIN if policy.margin_low is None else policy.margin_low
         with self._database.read() as session:
             ids, states = self._states(session, namespace)
         if not ids:
             return ()
-        return tuple(stale(ids, states, margin=MARGIN if margin is None else margin))
+        return tuple(stale(ids, states, margin=margin, flip=policy.flip_rate))
 
     def assumptions(self, namespace: Namespace) -> tuple[assume.Finding, ...]:
         """Which of the paper's assumptions A1 to A6 the latest episodes support."""

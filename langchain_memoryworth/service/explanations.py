@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from langchain_memoryworth.estimators.credible import Belief, belief
+from langchain_memoryworth.estimators.credible import Belief
 from langchain_memoryworth.estimators.evidence import UNIT, Evidence, Verdict
 from langchain_memoryworth.ledger.audit import Part
 from langchain_memoryworth.policy import Policy
@@ -138,7 +138,7 @@ def explain(
         served=memory.status in SERVED,
         why=_why(memory, recent, policy, sources, history),
         recent=recent,
-        belief=belief(memory.evidence),
+        belief=policy.belief(memory.evidence),
         expires_at=expires_at,
         companions=tuple(companions),
         history=tuple(history),
@@ -184,7 +184,8 @@ def _why(
         )
     decision = "that" if memory.status is Status.WITHHELD else "the last restore"
     since = "" if recent == memory.evidence else f" since {decision}"
-    numbers = f"worth {recent.worth:.2f} over {recent.effective_size:g} retrievals{since}"
+    true = f" ({policy.rate(recent):.2f} without flipped outcomes)" if policy.flip_rate else ""
+    numbers = f"worth {recent.worth:.2f}{true} over {recent.effective_size:g} retrievals{since}"
     match memory.status:
         case Status.PINNED:
             return f"It is pinned{said}: served whatever the evidence says; {numbers}."

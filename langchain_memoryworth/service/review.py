@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from langchain_memoryworth.estimators.credible import belief
 from langchain_memoryworth.estimators.evidence import Evidence, Verdict
 from langchain_memoryworth.ledger.audit import Settlement, Together
 from langchain_memoryworth.ledger.voices import Voice
@@ -65,7 +64,7 @@ class _Desk:
     def __init__(self, facts: Facts, policy: Policy) -> None:
         self.facts = facts
         self.policy = policy
-        self.beliefs = {s: belief(m.evidence) for s, m in facts.memories.items()}
+        self.beliefs = {s: self.policy.belief(m.evidence) for s, m in facts.memories.items()}
         total = sum((m.evidence for m in facts.memories.values()), Evidence())
         self.pool = total.worth
         self.beside: dict[int, dict[int, int]] = defaultdict(dict)
@@ -105,10 +104,10 @@ class _Desk:
         decided = by_person or (held and seq in self.facts.decided)
         if decided or self.one_voice(seq, memory) is not None:
             return None
-        if not held and not (half and recent.worth < self.policy.theta_low):
+        if not held and not (half and self.policy.rate(recent) < self.policy.theta_low):
             return None
         below = f"below theta_low {self.policy.theta_low:g}"
-        if recent.worth >= self.policy.theta_low:  # within the hysteresis
+        if self.policy.rate(recent) >= self.policy.theta_low:  # within the hysteresis
             below = f"suppressed up to {self.policy.theta_low + self.policy.hysteresis:g}"
         reason = f"worth {recent.worth:.2f} over {recent.effective_size:g} retrievals, {below}"
         return self._make(Why.LOW, seq, self.pool - self.beliefs[seq].mean, reason)
@@ -123,8 +122,8 @@ class _Desk:
             (rest.worth, spoken, rest)
             for spoken, own, rest in ways
             if rest.effective_size >= max(1.0, self.policy.v_min / 2)
-            and rest.worth >= self.policy.theta_low + self.policy.hysteresis
-            and belief(own).high < belief(rest).low
+            and self.policy.rate(rest) >= self.policy.theta_low + self.policy.hysteresis
+            and self.policy.belief(own).high < self.policy.belief(rest).low
         ]
         if not fair:
             return None
@@ -152,7 +151,10 @@ class _Desk:
         if halves is None or memory.status in (Status.SUPPRESSED, Status.WITHHELD):
             return None
         earlier, later = halves
-        if earlier.worth <= self.policy.theta_high or belief(later).high >= belief(earlier).low:
+        if (
+            self.policy.rate(earlier) <= self.policy.theta_high
+            or self.policy.belief(later).high >= self.policy.belief(earlier).low
+        ):
             return None
         reason = (
             f"worth {earlier.worth:.2f} in its earlier runs, {later.worth:.2f} in its later ones"
@@ -164,9 +166,9 @@ class _Desk:
         contexts = self._contexts(seq)
         if len(contexts) < 2:
             return None
-        best = max(contexts, key=lambda c: belief(contexts[c]).low)
-        worst = min(contexts, key=lambda c: belief(contexts[c]).high)
-        gap = belief(contexts[best]).low - belief(contexts[worst]).high
+        best = max(contexts, key=lambda c: self.policy.belief(contexts[c]).low)
+        worst = min(contexts, key=lambda c: self.policy.belief(contexts[c]).high)
+        gap = self.policy.belief(contexts[best]).low - self.policy.belief(contexts[worst]).high
         if gap <= 0:
             return None
         reason = (
@@ -243,7 +245,7 @@ class _Desk:
     ) -> Proposal:
         memory = self.facts.memories[seq]
         second = None if other is None else self.facts.memories[other]
-        known = self.beliefs[seq] if both is None else belief(both)
+        known = self.beliefs[seq] if both is None else self.policy.belief(both)
         together = self.facts.together
         share = together.shown[seq] / together.episodes if together.episodes else 0.0
         halves = self._halves(seq)
@@ -274,7 +276,12 @@ class _Desk:
             return f"{after}"
         missing = self.policy.v_min - recent.effective_size
         active = memory.status is Status.ACTIVE
-        if active and missing > 0 and recent.worth < self.policy.theta_low and self.policy.suppress:
+        if (
+            active
+            and missing > 0
+            and self.policy.rate(recent) < self.policy.theta_low
+            and self.policy.suppress
+        ):
             return f"suppressed after {missing:g} more retrievals like these"
         return f"stays {memory.status}"
 
