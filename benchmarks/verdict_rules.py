@@ -14,9 +14,11 @@ import numpy as np
 
 from benchmarks.absorbing_chain import boundary, ever, median
 from benchmarks.tables import arguments, show, table
+from langchain_memoryworth import Policy, Status
 from langchain_memoryworth.estimators.anytime import log_evidence, v_min_for
-from langchain_memoryworth.estimators.credible import PRIOR, Prior, is_below, parameters
-from langchain_memoryworth.estimators.noise import observed_rate, probability_below
+from langchain_memoryworth.estimators.credible import PRIOR, Prior
+from langchain_memoryworth.estimators.evidence import UNIT, Evidence
+from langchain_memoryworth.estimators.noise import observed_rate
 from langchain_memoryworth.estimators.prior import prior_of_pool
 
 COMMAND = "benchmarks.verdict_rules"
@@ -38,23 +40,24 @@ def ratio(v_min: int, theta: float = THETA) -> Rule:
     return lambda s, n: n >= v_min and s < theta * n - 1e-9
 
 
-def bounds(v_min: int, prior: Prior = PRIOR) -> Rule:
-    """P(p < theta) >= .95."""
-    return lambda s, n: (
-        n >= max(v_min, 1) and is_below(THETA, *parameters(s / n, n, prior), confidence=0.95)
+def bounds(v_min: int, prior: Prior = PRIOR, flip: float = 0.0) -> Rule:
+    """P(p < theta) >= .95, by a policy that decides by nothing else."""
+    policy = Policy.paper(
+        theta_low=THETA, v_min=v_min, confidence=0.95, prior="pool", flip_rate=flip
     )
+    judge = policy.informed(prior)
+
+    def low(s: int, n: int) -> bool:
+        counted = Evidence(s * UNIT, (n - s) * UNIT, n * UNIT, n * UNIT, n)
+        return n > 0 and judge.next_status(Status.ACTIVE, counted) is Status.SUPPRESSED
+
+    return low
 
 
 def sequence(s: int, n: int) -> bool:
     """The confidence sequence at .05 lies below the threshold."""
     below = n > 0 and s < THETA * n
     return below and float(log_evidence(THETA, s / n, n)) >= -np.log(0.05)
-
-
-def flips_known(s: int, n: int) -> bool:
-    """P(true rate < theta) >= .95 with the flip rate known, at least 10 retrievals."""
-    maybe = n >= 10 and s < (observed_rate(THETA, FLIP) + 0.03) * n
-    return maybe and float(probability_below(THETA, s / n, n, flip=FLIP)) >= 0.95
 
 
 def pool_prior(a: float, b: float) -> Prior:
@@ -82,7 +85,7 @@ def rules() -> list[Named]:
     return [
         *named,
         Named("confidence sequence, .05", sequence),
-        Named("bounds, flip rate .3 known, V_min 10", flips_known),
+        Named("bounds, flip rate .3 known, V_min 10", bounds(10, flip=FLIP)),
     ]
 
 

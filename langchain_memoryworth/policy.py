@@ -278,7 +278,7 @@ class Policy(BaseModel):
             (0.8, 0.8)
         """
         known = self.model_copy()
-        known._pool = pool
+        known._pool = pool  # noqa: SLF001
         return known
 
     # -- verdicts ---------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from langchain_core.documents import Document
 from pydantic import ValidationError
 
 from langchain_memoryworth import MemoryWorthStore, Policy, Status, Verdict
+from langchain_memoryworth.errors import InvalidOutcomeError
 from langchain_memoryworth.estimators.credible import verdict
 from langchain_memoryworth.estimators.effects import STRENGTH
 from langchain_memoryworth.estimators.evidence import UNIT, Evidence
@@ -60,6 +62,91 @@ def test_what_is_hidden_by_bounds_comes_back_by_bounds(make_store: StoreMaker) -
 
     inside = [beta.cdf(0.4, 1 + s, 6) for s in range(10)]
     assert back == 4 + next(s for s, p in enumerate(inside) if p < 0.75)
+
+
+# -- flipped outcomes -------------------------------------------------------------------------------------------
+
+
+def test_verdicts_are_about_the_rate_without_flips() -> None:
+    """At .35 with three of ten labels flipped the true rate is .125, and at .65 it is .875."""
+    known = plain(flip_rate=0.3)
+    assert [known.verdict(counts(g, 20 - g)) for g in (7, 10, 13)] == [
+        Verdict.LOW,
+        Verdict.MIXED,
+        Verdict.HIGH,
+    ]
+    assert plain().verdict(counts(9, 11)) is Verdict.MIXED  # a true rate of .375
+    assert known.verdict(counts(9, 11)) is Verdict.LOW
+    bounds = Policy(flip_rate=0.3, margin_low=None)
+    assert bounds.verdict(counts(70, 130)) is Verdict.LOW
+    assert Policy(margin_low=None).verdict(counts(70, 130)) is not Verdict.LOW
+    assert bounds.belief(counts(70, 130)).high < 0.4 < Policy().belief(counts(70, 130)).high
+    both = bounds.verdicts(np.array([0.35, 0.65, 0.5]), np.array([200.0, 200.0, 4.0]))
+    assert both.tolist() == ["low", "high", "uncertain"]
+
+
+def test_the_margin_is_below_what_was_to_be_expected_without_flips() -> None:
+    """Expected .5, seen .42: .2 below it once three of ten flips are taken out, and .08 as counted."""
+    seen = Evidence(84 * UNIT, 116 * UNIT, 200 * UNIT, 200 * UNIT, 200, surprise=-16 * UNIT)
+    assert plain(theta_low=0.5, margin_low=0.15).verdict(seen) is not Verdict.LOW
+    assert plain(theta_low=0.5, margin_low=0.15, flip_rate=0.3).verdict(seen) is Verdict.LOW
+
+
+def test_harm_is_as_large_as_it_would_be_without_flips() -> None:
+    """Flips of three in ten leave four tenths of an effect: -.03 counted is -.075, beyond a margin of .04."""
+    seen = Evidence(
+        900_000 * UNIT, 900_000 * UNIT, 10**6 * UNIT, 10**6 * UNIT, 10**6, surprise=-30_000 * UNIT
+    )
+    fields = {"theta_low": 0.0, "theta_high": 1.0, "harm": 0.95, "harm_margin": 0.04}
+    assert plain(**fields).next_status(Status.ACTIVE, seen) is Status.ACTIVE
+    known = plain(**fields, flip_rate=0.3)
+    assert known.next_status(Status.ACTIVE, seen) is Status.SUPPRESSED
+
+
+def test_a_store_that_knows_its_flips_hides_the_bad_and_not_the_good(
+    make_store: StoreMaker, url: str
+) -> None:
+    """True rates of .75 and .05 and three labels of ten flipped: .6 and .32 are what is seen."""
+    policy = plain(confidence=0.95, flip_rate=0.3, decline=0.99)
+    store = filled(make_store, 2, policy, url)
+    rng = np.random.default_rng(4)
+    for i in range(200):
+        success = (rng.random() < (0.05 if i % 2 else 0.75)) ^ (rng.random() < 0.3)
+        run(store, f"r{i}", [f"m{i % 2}"], bool(success))
+    assert suppressed(store) == {"m1"}
+    assert "without flipped outcomes" in str(store.explain("m1"))
+    assert "flip_rate 0.3" in store.history("m1")[-1].reason
+    assert_exact(store)
+
+
+def test_a_grade_has_no_other_way_round(make_store: StoreMaker) -> None:
+    store = filled(make_store, 1, plain(flip_rate=0.1, metric="solved"))
+    run(store, "r0", ["m0"], True)
+    before = store.evidence("m0")
+    with pytest.raises(InvalidOutcomeError, match=r"0\.7.*flip rate"):
+        store.record_outcome("r0", 0.7)
+    with pytest.raises(InvalidOutcomeError):
+        store.record_outcome("r0", 0.7, metric="solved")
+    assert store.evidence("m0") == before
+    assert store.record_outcome("r0", 0.7, metric="style")  # kept, and drives nothing
+    assert store.evidence("m0") == before
+
+
+def test_who_has_graded_cannot_begin_to_know_flips(make_store: StoreMaker, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/notes.db"
+    store = filled(make_store, 1, plain(), url)
+    run(store, "r0", ["m0"], 0.7)
+    with pytest.raises(InvalidOutcomeError, match=r"0\.7"):
+        make_store(url, policy=plain(flip_rate=0.1))
+    assert make_store(url).policy.flip_rate == 0
+    store.record_outcome("r0", True)
+    assert make_store(url, policy=plain(flip_rate=0.1)).policy.flip_rate == 0.1
+
+
+@pytest.mark.parametrize("rate", [0.5, -0.1, float("nan")])
+def test_a_flip_rate_of_a_half_says_nothing(rate: float) -> None:
+    with pytest.raises(ValidationError, match="flip_rate"):
+        Policy(flip_rate=rate)
 
 
 # -- below the base rate ----------------------------------------------------------------------------------------

@@ -55,6 +55,17 @@ def low(states):
     return declined(states, theta=0.4)
 
 
+def test_who_knows_the_flips_sees_more_declines_and_no_more_that_are_none() -> None:
+    """Three labels of ten flipped: .85 looks like .64, 0 like .3, .6 like .54."""
+    rng = np.random.default_rng(5)
+    good, _ = play(rng, [0.54] * 150, 60)
+    fell, _ = play(rng, [0.64] * 100 + [0.3] * 100, 60)
+    assert not declined(good, theta=0.4, flip=0.3).any()
+    known, unknown = declined(fell, theta=0.4, flip=0.3), declined(fell, theta=0.4)
+    assert (known | ~unknown).all()
+    assert known.sum() > unknown.sum() + 10
+
+
 # -- what it computes
 
 

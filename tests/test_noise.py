@@ -6,21 +6,26 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
-from scipy.special import betainc
+from scipy.special import betainc, betaincinv
 
 from benchmarks.absorbing_chain import boundary, ever
+from langchain_memoryworth import Status
 from langchain_memoryworth.errors import InvalidInputError, InvalidOutcomeError
-from langchain_memoryworth.estimators.credible import Posterior, is_below
+from langchain_memoryworth.estimators.credible import Posterior
+from langchain_memoryworth.estimators.evidence import UNIT, Evidence
 from langchain_memoryworth.estimators.noise import (
     binary,
     corrected,
     log_odds_above,
+    moments,
     observed_rate,
     probability_below,
+    quantile,
     reported_rate,
 )
+from tests.policies import plain
 
 rates = st.floats(0, 1)
 flips = st.floats(0, 0.45)
@@ -79,6 +84,27 @@ def test_with_noise_it_is_the_posterior_of_the_true_rate(
     assert here == pytest.approx(exact, abs=2 * width + 1e-6)
 
 
+@given(st.floats(0.3, 200), st.floats(0.3, 200), st.floats(0.01, 0.4), st.floats(0.01, 0.99))
+def test_quantiles_and_moments_are_those_of_the_cut_distribution(a, b, flip, p) -> None:
+    """Against scipy: quantiles by its inverse, moments by summing them up."""
+    floor, ceiling = betainc(a, b, flip), betainc(a, b, 1 - flip)
+    assume(ceiling - floor > 1e-6)  # beyond it scipy's own digits are used up
+
+    def true_rate(u):
+        return (betaincinv(a, b, floor + u * (ceiling - floor)) - flip) / (1 - 2 * flip)
+
+    assert quantile(p, a, b, flip) == pytest.approx(float(true_rate(p)), abs=1e-5)
+    spread = true_rate((np.arange(4_000) + 0.5) / 4_000)
+    assert moments(a, b, flip) == pytest.approx((spread.mean(), spread.std()), abs=1e-3)
+
+
+def test_beyond_what_noise_allows_moments_are_those_of_the_edge() -> None:
+    mean, deviation = moments(1, 2_001, 0.3)
+    assert 0 < mean == deviation < 0.01
+    assert 1 - moments(2_001, 1, 0.3)[0] == pytest.approx(mean)
+    assert quantile(0.9, 1, 2_001, 0.3) < 0.01
+
+
 def test_data_beyond_what_noise_allows_say_the_nearest() -> None:
     assert probability_below(0.4, [0.0, 1.0], 5_000, flip=0.3).tolist() == [1.0, 0.0]
 
@@ -95,15 +121,12 @@ def test_more_success_is_never_more_probably_low(ratio, size, flip, x, more) -> 
 
 @cache
 def rule(flip: float) -> list[int]:
-    if flip == 0:
-        return boundary(lambda s, n: n >= 10 and is_below(0.4, 1 + s, 1 + n - s, 0.95), 400)
-    # scipy, because one call a state of our vectorised function would take a minute; they agree, see above.
-    t, q = observed_rate(0.4, flip), flip
+    """The policy's own decision: bounds against .40, and nothing else that could hide a memory."""
+    policy = plain(confidence=0.95, flip_rate=flip)
 
     def low(s: int, n: int) -> bool:
-        i_q, i_t, i_1 = betainc(1 + s, 1 + n - s, [q, t, 1 - q])
-        room = i_1 - i_q
-        return n >= 10 and ((i_t - i_q) / room >= 0.95 if room > 1e-12 else 2 * s < n)
+        counted = Evidence(s * UNIT, (n - s) * UNIT, n * UNIT, n * UNIT, n)
+        return policy.next_status(Status.ACTIVE, counted) is Status.SUPPRESSED
 
     return boundary(low, 400)
 
@@ -122,6 +145,15 @@ def test_good_memories_are_hidden_in_less_than_two_of_a_thousand() -> None:
 def test_with_three_of_ten_labels_flipped_in_less_than_six() -> None:
     assert hidden(rule(0.3), 0.6, 1.0, 0.3) <= 0.006  # the flip rate known
     assert hidden(rule(0.0), 0.6, 1.0, 0.3) <= 0.006  # not known
+
+
+@pytest.mark.parametrize("flip", [0.1, 0.3])
+def test_the_usual_case_is_seen_without_computing(flip: float) -> None:
+    """Where the corrected ratio is not below the threshold, no bound can be: the short cut of `next_status`."""
+    for n in (10, 50, 400):
+        for s in range(n + 1):
+            if corrected(s / n, flip) >= 0.4:
+                assert probability_below(0.4, s / n, n, flip=flip) <= 0.5 + 1e-9
 
 
 def test_bad_memories_are_all_caught() -> None:

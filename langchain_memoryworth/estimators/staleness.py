@@ -94,11 +94,11 @@ def stale(
         old: 1.00 over 60 retrievals, then 0.06 (+-0.06) over 15, where 0.80 was to be expected; below the threshold with
         probability 1.000
     """
-    limits = {"theta": theta, "margin": margin, "flip": flip}
-    found = declined(states, confidence=confidence, **limits) & changed(states)
+    found = declined(states, theta=theta, margin=margin, confidence=confidence, flip=flip)
+    found &= changed(states)
     rows = np.nonzero(found)[0].tolist()
     now = current(states[rows])
-    probability = probability_below(states[rows], **limits)
+    probability = probability_below(states[rows], theta=theta, margin=margin, flip=flip)
     before = corrected(now.before, flip)
     declines = [
         Decline(

@@ -25,7 +25,7 @@ class Settings:
         never judge by two rules.
 
         Raises:
-            InvalidOutcomeError: If it has a `flip_rate`, and some outcomes are graded.
+            InvalidOutcomeError: If it has a `flip_rate`, and an outcome in force is graded.
         """
         with self._database.read() as session:
             version, stored = self._stored(session)
@@ -34,7 +34,7 @@ class Settings:
         elif policy.model_dump_json() != (stored or Policy().model_dump_json()):
             with self._database.write() as session:
                 if policy.flip_rate:
-                    binary([r for (r,) in session.rows(_GRADED, metric=policy.metric)])
+                    binary([reward for (reward,) in session.rows(_GRADED)])
                 session.run(_SET_POLICY, {"document": policy.model_dump_json(), "now": now})
                 version = session.number(_POLICY_VERSION)
                 standing.note(session, "policy", "user", f"version {version}", now)
@@ -135,9 +135,7 @@ def check_dimension(got: int, expected: int) -> None:
 _POLICY = Statement("SELECT version, document FROM policies ORDER BY version DESC LIMIT 1")
 _POLICY_VERSION = Statement("SELECT MAX(version) FROM policies")
 _SET_POLICY = Statement("INSERT INTO policies (document, at) VALUES (:document, :now)")
-_GRADED = Statement(
-    "SELECT reward FROM outcomes WHERE reward > 0 AND reward < 1 AND metric IN ('', :metric) LIMIT 1"
-)
+_GRADED = Statement("SELECT reward FROM episodes WHERE reward > 0 AND reward < 1 LIMIT 1")
 _STANDINGS = Statement(
     f"SELECT {standing.STANDING_COLUMNS} FROM evidence e "
     "WHERE e.status <> 'active' OR e.size > 0 ORDER BY e.seq"
