@@ -347,6 +347,25 @@ class LearntContext(NamedTuple):
     share: float
 
 
+class PoolPrior(NamedTuple):
+    """What a namespace says of a memory before its own outcomes do: a Beta distribution of success rates.
+
+    Attributes:
+        alpha: Successes that a memory begins with, above 0.
+        beta: Failures likewise; both 1 where the pool says nothing.
+        memories: How many with at least one retrieval it was learnt from.
+    """
+
+    alpha: float
+    beta: float
+    memories: int
+
+    @property
+    def mean(self) -> float:
+        """The success rate that is assumed of a new memory, in (0, 1)."""
+        return self.alpha / (self.alpha + self.beta)
+
+
 class ContextWorth(NamedTuple):
     """The worth of a memory in one context, MW(m|c) (the paper's section 6).
 

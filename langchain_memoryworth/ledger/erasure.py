@@ -14,7 +14,7 @@ from typing import Any
 from langchain_memoryworth import statuses
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
 from langchain_memoryworth.estimators.use import checked_use, from_document, shares_of, to_document
-from langchain_memoryworth.ledger import learnt, openings, rates, standing
+from langchain_memoryworth.ledger import learnt, openings, priors, rates, standing
 from langchain_memoryworth.ledger.database import Database, Session, Statement
 from langchain_memoryworth.records import Namespace, Status, namespace_key
 
@@ -88,6 +88,7 @@ class Erasure:
             standing.changed(session, "erase", seq)
         rates.forget_openings(session)
         learnt.forget_empty(session)
+        priors.forget_empty(session)
         return len(found)
 
     def _forget_rates(self, session: Session, seqs: Sequence[int]) -> None:

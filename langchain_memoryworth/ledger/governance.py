@@ -12,7 +12,7 @@ from typing import Any
 from langchain_memoryworth import statuses
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
 from langchain_memoryworth.estimators.credit import Credit
-from langchain_memoryworth.ledger import openings, standing
+from langchain_memoryworth.ledger import openings, priors, standing
 from langchain_memoryworth.ledger.database import Database, Session, Statement
 from langchain_memoryworth.records import Action, Namespace, Status, evidence_of, namespace_key
 
@@ -55,7 +55,8 @@ class Governance:
             judge = policy(session)
             for s in self._find(session, namespace, ids):
                 if s.status is Status.PINNED:
-                    status = judge.next_status(Status.ACTIVE, s.recent)
+                    told = priors.informed_of(session, judge, s.seq)
+                    status = told.next_status(Status.ACTIVE, s.recent)
                     self._decide(session, s, status, "unpin", actor, reason, now)
 
     def suppress(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from langchain_memoryworth import statuses
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
 from langchain_memoryworth.estimators.evidence import Evidence
-from langchain_memoryworth.ledger import standing
+from langchain_memoryworth.ledger import priors, standing
 from langchain_memoryworth.ledger.database import Database, Session, Statement
 from langchain_memoryworth.policy import Policy, Quarantine
 from langchain_memoryworth.records import Memory, Namespace, Status, namespace_key
@@ -320,7 +320,8 @@ class Memories:
                 now=now,
                 born=born_after(policy, namespace, now),
             )
-        return {r[0]: _memory(r, namespace, policy) for r in rows}
+            judge = priors.informed(session, policy, namespace_key(namespace))
+        return {r[0]: _memory(r, namespace, judge) for r in rows}
 
     def one(self, namespace: Namespace, memory_id: str, policy: Policy, now: float) -> Memory:
         """One live memory.
@@ -343,7 +344,8 @@ class Memories:
             rows = session.rows(
                 _ALL, namespace=namespace_key(namespace), status=wanted, now=now, born=born
             )
-        return [_memory(r, namespace, policy) for r in rows]
+            judge = priors.informed(session, policy, namespace_key(namespace))
+        return [_memory(r, namespace, judge) for r in rows]
 
     def locate(self, session: Session, ids: Sequence[str], prefer: Namespace) -> dict[str, int]:
         """Numbers of live memories by id alone, as documents of other retrievers carry them.

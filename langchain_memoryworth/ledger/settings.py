@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from langchain_memoryworth.errors import DimensionMismatchError, EmbeddingMismatchError
+from langchain_memoryworth.errors import (
+    DimensionMismatchError,
+    EmbeddingMismatchError,
+    InvalidInputError,
+)
 from langchain_memoryworth.estimators.noise import binary
-from langchain_memoryworth.ledger import standing
+from langchain_memoryworth.ledger import priors, standing
 from langchain_memoryworth.ledger.database import Database, Session, Statement
 from langchain_memoryworth.policy import Policy
+from langchain_memoryworth.records import Namespace, PoolPrior, namespace_key
 
 
 class Settings:
@@ -39,9 +44,31 @@ class Settings:
                 version = session.number(_POLICY_VERSION)
                 standing.note(session, "policy", "user", f"version {version}", now)
                 standing.changed(session, "policy", version)
+                if policy.prior == "pool":
+                    priors.learn_all(session)
                 self._judge_again(session, policy, now)
         self._known = version, policy
         return policy
+
+    def learn_prior(self, namespace: Namespace, now: float) -> PoolPrior:
+        """Fit what a namespace says of new memories anew, and work every status out again.
+
+        Raises:
+            InvalidInputError: If the policy in force does not ask the pool.
+        """
+        with self._database.write() as session:
+            policy = self.policy(session)
+            if policy.prior != "pool":
+                raise InvalidInputError(
+                    f"prior is {policy.prior}; open the store with Policy(prior='pool') first",
+                    value=policy.prior,
+                )
+            found = priors.learn(session, namespace_key(namespace))
+            said = f"{found.alpha:.2f} to {found.beta:.2f}, from {found.memories} memories"
+            standing.note(session, "prior", "user", said, now)
+            standing.changed(session, "policy", session.number(_POLICY_VERSION))
+            self._judge_again(session, policy, now)
+        return found
 
     def policy(self, session: Session) -> Policy:
         """The policy in force as this transaction sees it.

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from langchain_memoryworth import statuses
 from langchain_memoryworth.estimators.base_rates import room
 from langchain_memoryworth.estimators.evidence import Evidence
+from langchain_memoryworth.ledger import priors
 from langchain_memoryworth.ledger.database import Session, Statement
 from langchain_memoryworth.ledger.schema import COUNTERS
 from langchain_memoryworth.policy import Policy
@@ -157,6 +158,8 @@ def follow(
     declined: bool = False,
 ) -> bool:
     """Set the status that the policy gives to this evidence; True if it changed."""
+    if policy.prior == "pool":
+        policy = priors.informed_of(session, policy, standing.seq)
     sources = 0
     if standing.status is Status.QUARANTINED and policy.enough(recent):  # asked last: it reads much
         sources = session.number(SOURCES, seq=standing.seq, epoch=standing.epoch)

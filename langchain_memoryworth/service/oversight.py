@@ -15,6 +15,7 @@ from langchain_memoryworth.records import (
     Imported,
     LearntContext,
     Namespace,
+    PoolPrior,
     SourceShare,
     WorthPoint,
 )
@@ -288,6 +289,25 @@ class Oversight:
         self.governor.steward.drop_contexts(self._place(namespace))
 
     adrop_contexts = awaitable(drop_contexts)
+
+    def learn_prior(self, *, namespace: Sequence[str] | str | None = None) -> PoolPrior:
+        """Learn from the memories of a namespace what to assume of one without outcomes, for `Policy(prior="pool")`.
+
+        Verdicts, and the ranking of UNCERTAIN memories, begin with it until it is learnt again: here, or when another policy
+        is put in force. All statuses are worked out anew. Call it now and then, as from a scheduled job.
+
+        Args:
+            namespace: None means the store's own.
+
+        Returns:
+            The prior; a flat one with fewer than 20 memories that have a retrieval, or where all outcomes are alike.
+
+        Raises:
+            InvalidInputError: If the policy in force has another prior.
+        """
+        return self.governor.steward.learn_prior(self._place(namespace))
+
+    alearn_prior = awaitable(learn_prior)
 
     # -- explanation ------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
-from langchain_memoryworth.ledger import standing
+from langchain_memoryworth.ledger import priors, standing
 from langchain_memoryworth.ledger.audit import Audit, Settlement, worth_points
 from langchain_memoryworth.ledger.episodes import Said
 from langchain_memoryworth.ledger.erasure import Erasure
@@ -28,8 +28,10 @@ from langchain_memoryworth.records import (
     LearntContext,
     Memory,
     Namespace,
+    PoolPrior,
     SourceShare,
     WorthPoint,
+    namespace_key,
 )
 from langchain_memoryworth.service.explanations import (
     Explanation,
@@ -79,6 +81,15 @@ class Steward:
     def drop_contexts(self, namespace: Namespace) -> None:
         """Tell no learnt context any more."""
         self._learnt.drop(namespace)
+
+    def learn_prior(self, namespace: Namespace) -> PoolPrior:
+        """Fit what a namespace says of new memories; see `Settings.learn_prior`."""
+        return self._store.settings.learn_prior(namespace, self._store.clock())
+
+    def _judge(self, namespace: Namespace) -> Policy:
+        """The policy in force, as it judges in a namespace."""
+        with self._database.read() as session:
+            return priors.informed(session, self._store.policy, namespace_key(namespace))
 
     # -- decisions --------------------------------------------------------------------------------------------
 
@@ -237,7 +248,7 @@ class Steward:
         Raises:
             MemoryNotFoundError: If there is none by that id, or it is past its time.
         """
-        now, policy = self._store.clock(), self._store.policy
+        now, policy = self._store.clock(), self._judge(namespace)
         memory = self._memories.one(namespace, memory_id, policy, now)
         seq = self._seq(namespace, memory_id)
         stands = self._audit.standings([seq])[seq]
@@ -293,7 +304,7 @@ class Steward:
 
     def review(self, namespace: Namespace, limit: int | None) -> list[Proposal]:
         """What wants a person, the most valuable first."""
-        policy = self._store.policy
+        policy = self._judge(namespace)
         alive = {m.id: m for m in self._memories.all(namespace, None, policy, self._store.clock())}
         seqs = {s: alive[i] for s, i in self._audit.live(namespace).items() if i in alive}
         numbers = list(seqs)

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 
+from langchain_memoryworth.ledger import priors
 from langchain_memoryworth.ledger.database import Database, Session, retried
 from langchain_memoryworth.ledger.memories import Change, Feed, Memories, as_feed
 from langchain_memoryworth.ledger.trials import Trials
@@ -112,8 +113,10 @@ class Replica:
 
     def _loaded(self, namespace: Namespace, dimension: int, policy: Policy, now: float) -> Space:
         graph = self._graphs.read(namespace, dimension)
+        with self._database.read() as session:
+            judge = priors.informed(session, policy, namespace_key(namespace))
         for start in (None,) if graph is None else (graph, None):
-            space = Space(namespace, dimension, self._kind, policy, now, self._mirror)
+            space = Space(namespace, dimension, self._kind, policy, now, self._mirror, judge)
             index = space.index
             if isinstance(index, PgVectorIndex):
                 break

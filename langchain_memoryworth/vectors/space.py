@@ -23,7 +23,17 @@ _MOST_MOVED = 4096
 
 
 class Space:
-    """One namespace in memory: its index, and the sums that the pool average needs."""
+    """One namespace in memory: its index, and the sums that the pool average needs.
+
+    Args:
+        namespace: Which.
+        dimension: Of its vectors.
+        kind: Of the index.
+        policy: The policy in force.
+        now: Unix time in seconds.
+        mirror: Where the vectors are, if the database itself searches them.
+        judge: The policy as it judges in this namespace, see `priors.informed`; None means as it is.
+    """
 
     def __init__(
         self,
@@ -33,6 +43,7 @@ class Space:
         policy: Policy,
         now: float,
         mirror: Mirror | None = None,
+        judge: Policy | None = None,
     ) -> None:
         self.index: VectorIndex | PgVectorIndex
         if mirror is None:
@@ -48,6 +59,7 @@ class Space:
                 lambda: self._now,
             )
         self.policy = policy
+        self._judge = judge or policy
         self._loaded_at = now
         self._now = now
         self._life = policy.life(namespace)
@@ -165,7 +177,7 @@ class Space:
             if isinstance(self.index, PgVectorIndex) and self.policy.uncertain == "pool":
                 self._pool = self.index.pool()
             positive, total = self._pool
-            fallback = self.policy.fallback_worth(positive / UNIT, total / UNIT)
+            fallback = self._judge.fallback_worth(positive / UNIT, total / UNIT)
         decay = 1.0
         if self.policy.recency_half_life is not None:
             decay = float(0.5 ** (self._half_lives(now)))
