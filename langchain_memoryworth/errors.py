@@ -8,6 +8,7 @@ MemoryWorthError
 │   ├── InvalidVectorError                 NaN or infinite
 │   ├── DimensionMismatchError             a vector of another dimension than those stored
 │   ├── InvalidTransitionError             a change that a memory's status does not allow
+│   ├── NotIdentifiableError               what was drawn is too little to say
 │   ├── ImportFileError                    a file that is no export or log, or does not add up
 │   └── NamespaceError                     a namespace that is malformed or cannot be resolved
 ├── MemoryNotFoundError (KeyError)         no memory by that id
@@ -69,6 +70,10 @@ class InvalidInputError(MemoryWorthError, ValueError):
 
 class InvalidOutcomeError(InvalidInputError):
     """An outcome that is neither a bool nor a reward in [0, 1]."""
+
+
+class NotIdentifiableError(InvalidInputError):
+    """A number that the trials so far cannot give: too little was held out, or of too few memories."""
 
 
 class InvalidCreditError(InvalidInputError):

@@ -431,6 +431,21 @@ class MemoryLift:
         )
 
 
+class CalibratedWorth(NamedTuple):
+    """What a memory's worth says of what it does, as the trials of all memories have told worth to be read.
+
+    Attributes:
+        value: The lift that worth and exposure foretell, in [-1, 1] but for a line that goes beyond.
+        above: Its worth above the base rates of its contexts, pooled by evidence, in [-1, 1].
+        retrievals: Settled episodes that showed it.
+    """
+
+    memory_id: str
+    value: float
+    above: float
+    retrievals: int
+
+
 @dataclass(frozen=True, slots=True)
 class Action:
     """One decision about a memory, or a change of the policy: who, when, why, and the evidence at that moment.

@@ -147,6 +147,28 @@ def test_review_of_one_memory_shows_what_a_decision_needs(cli: Cli):
     assert "runs: r1, r0" in shown
 
 
+def test_lift(cli: Cli, file: Path):
+    document = answer(cli("lift", "--json"))
+    assert (document["lifts"], document["calibrated_worth"]) == ([], None)
+    assert "nothing was ever held out" in document["why_not"]
+    policy = plain(v_min=2, exploration=0.0, hold_out=0.5)
+    with MemoryWorthStore(
+        f"sqlite:///{file}", HashedWords(), policy=policy, clock=Clock()
+    ) as store:
+        store.add_texts([f"blue {i}" for i in range(12)], ids=[f"b{i}" for i in range(12)])
+        for n in range(60):
+            with store.episode(f"lift-{n}") as episode:
+                store.similarity_search("blue", k=6)
+            episode.record(n % 3 == 0)
+    document = answer(cli("lift", "--json"))
+    assert document["why_not"] is None
+    assert set(document["calibrated_worth"]) >= {m["memory_id"] for m in document["lifts"]}
+    lines = cli("lift", "b1").stdout.splitlines()
+    assert "calibrated worth" in lines[0]
+    assert f"{document['calibrated_worth']['b1']:+.3f}" in lines[-1]
+    assert cli("lift", "nobody").exit_code == 1
+
+
 def test_outcome(cli: Cli):
     assert answer(cli("outcome", "open", "true", "--used", "good", "--json"))["changed"] is True
     assert "nothing new" in cli("outcome", "open", "1", "--used", "good").stdout

@@ -15,9 +15,12 @@ from langchain_memoryworth.errors import (
     InvalidInputError,
     InvalidTransitionError,
     MemoryNotFoundError,
+    NotIdentifiableError,
 )
 from langchain_memoryworth.estimators.draws import holds_out, uniform
 from langchain_memoryworth.records import Arm
+from langchain_memoryworth.reports.report import gather
+from langchain_memoryworth.reports.sections import causes
 from tests.fakes import HashedWords, assert_exact
 from tests.policies import plain
 
@@ -181,6 +184,79 @@ def test_a_memory_that_was_never_drawn_about_has_no_lift(make_store: StoreMaker)
     assert "not identifiable" in str(found)
     with pytest.raises(MemoryNotFoundError):
         store.lift("nobody")
+
+
+# -- calibrated worth -------------------------------------------------------------------------------------------
+
+
+def tried(make_store: StoreMaker, share: float, episodes: int = 150) -> MemoryWorthStore:
+    """Hard and easy tasks in turn, 16 memories for 6 places, everything held out with a probability."""
+    store = make_store(policy=plain(exploration=0.0, hold_out=share, suppress=False))
+    store.add_texts([f"tea note {i}" for i in range(16)], ids=[f"m{i}" for i in range(16)])
+    rng = np.random.default_rng(8)
+    for i in range(episodes):
+        asked = " ".join(f"note {j}" for j in rng.choice(16, 6, replace=False))
+        with store.episode(f"run-{i}", context=("easy", "hard", "")[i % 3]) as episode:
+            store.similarity_search(f"tea {asked}", k=6)
+        episode.record(rng.random() < (0.9, 0.3, 0.5)[i % 3])
+    return store
+
+
+def test_calibrated_worth_is_the_regression_of_the_lifts_on_worth_within_contexts(
+    make_store: StoreMaker,
+) -> None:
+    store = tried(make_store, 0.3)
+    lifts = {m.memory_id: m for m in store.lift()}
+    rows, values, sizes = [], [], []
+    for memory in store.memories():
+        whole, *inside = store.by_context(memory.id)
+        outside = whole.evidence
+        for part in inside:
+            outside -= part.evidence
+        parts = [(p.evidence, p.base_rate) for p in inside] + [(outside, whole.base_rate)]
+        size = np.array([e.effective_size for e, _ in parts])
+        above = (size * [e.worth - base for e, base in parts]).sum() / (size.sum() + 10)
+        found = lifts[memory.id]
+        rows.append([1.0, above, np.log1p(memory.evidence.retrievals)])
+        values.append(found.value)
+        sizes.append(found.effective_size)
+    design, root = np.array(rows), np.sqrt(sizes)
+    slopes = np.linalg.lstsq(design * root[:, None], np.array(values) * root, rcond=None)[0]
+    expected = dict(zip([m.id for m in store.memories()], design @ slopes, strict=True))
+    calibrated = store.calibrated_worth()
+    assert {c.memory_id: c.value for c in calibrated} == pytest.approx(expected)
+    assert [c.value for c in calibrated] == sorted(c.value for c in calibrated)
+    assert {c.retrievals for c in calibrated} == {m.evidence.retrievals for m in store.memories()}
+
+
+def test_calibrated_worth_is_refused_where_too_little_was_held_out(make_store: StoreMaker) -> None:
+    with pytest.raises(NotIdentifiableError, match="nothing was ever held out"):
+        filled(make_store).calibrated_worth()
+    with pytest.raises(NotIdentifiableError, match=r"hold-out of \d\.\d%.*more than 2%"):
+        tried(make_store, 0.015, 60).calibrated_worth()
+    store = filled(make_store)
+    store.hold_out("m1", rate=0.5)
+    for i in range(20):
+        searched(store, f"run-{i}")
+        store.record_outcome(f"run-{i}", i % 2)
+    with pytest.raises(NotIdentifiableError, match=r"only 1 memories.*takes ten"):
+        store.calibrated_worth()
+
+
+def test_causes_are_shown_beside_worth(make_store: StoreMaker) -> None:
+    store = tried(make_store, 0.3)
+    heads, rows = causes(gather(store)).table or ((), ())
+    assert heads == ("memory", "worth", "shown", "held out", "lift", "calibrated")
+    foretold = {c.memory_id: f"{c.value:+.3f}" for c in store.calibrated_worth()}
+    assert {row[0]: row[-1] for row in rows} == foretold
+    few = filled(make_store)
+    few.hold_out("m1", rate=0.5)
+    searched(few, "run")
+    few.record_outcome("run", True)
+    section = causes(gather(few))
+    assert "No calibrated worth: a hold-out of 0.0%" in section.note
+    assert section.table is not None
+    assert [(row[0], row[-2:]) for row in section.table[1]] == [("m1", ("not identifiable", "-"))]
 
 
 @pytest.mark.parametrize("rate", [0, 1, -0.1, 1.5, math.nan, "half", True, None])

@@ -1,4 +1,4 @@
-"""Commands that look: status, list, show, explain, doctor, migrate. They change nothing."""
+"""Commands that look: status, list, show, explain, lift, doctor, migrate. They change nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROBLEMS = 3
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (status, show, explain, doctor, migrate):
+    for command in (status, show, explain, lift, doctor, migrate):
         app.command()(command)
     app.command("list")(list_)
 
@@ -92,6 +92,39 @@ def explain(
         else:
             answer = store.explain_run(run)
     say(answer, as_json=as_json)
+
+
+def lift(
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID...]", help="All ever held out without one.")
+    ] = None,
+    database: Store = DEFAULT,
+    namespace: Space = "",
+    as_json: AsJson = False,
+) -> None:
+    """Say what showing memories does to success, as far as draws have held them out; beside what worth foretells of it."""
+    from langchain_memoryworth.reports.report import calibration
+
+    with opened(database, namespace) as store:
+        found = store.lift(ids or None)
+        foretold, why_not = calibration(store, store.governor.namespace)
+    rows = [
+        (
+            m.memory_id,
+            f"{m.worth:.2f}",
+            m.shown,
+            m.held_out,
+            "not identifiable" if m.value is None else f"{m.value:+.3f}",
+            "" if m.value is None else f"{m.low:+.3f} to {m.high:+.3f}",
+            f"{foretold[m.memory_id]:+.3f}" if m.memory_id in foretold else "-",
+        )
+        for m in found
+    ]
+    heads = ("memory", "worth", "shown", "held out", "lift", "90 % interval", "calibrated worth")
+    human: list[str | Columns] = [Columns(heads, rows)] if rows else []
+    human += [f"no calibrated worth: {why_not}"] if why_not else []
+    document = {"lifts": found, "calibrated_worth": foretold or None, "why_not": why_not or None}
+    say(document, as_json=as_json, human=human)
 
 
 def doctor(

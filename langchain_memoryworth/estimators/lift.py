@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.errors import InvalidInputError, NotIdentifiableError
 
 MIN_SHARE = 0.02
 """Share of hold-outs up to which `calibrated` refuses: a regression on so few is erratic."""
@@ -208,7 +208,7 @@ def calibrated(found: Lift, worth: ArrayLike, exposure: ArrayLike, *, share: flo
         Foretold lifts, float64 of shape (n,).
 
     Raises:
-        InvalidInputError: If `share` is not above `MIN_SHARE`, or fewer than ten memories have a lift.
+        NotIdentifiableError: If `share` is not above `MIN_SHARE`, or fewer than ten memories have a lift.
 
     References:
         Rubin (1979), JASA 74: regression adjustment; Kallus, Puli, Shalit (2018), Removing Hidden Confounding by
@@ -222,15 +222,15 @@ def calibrated(found: Lift, worth: ArrayLike, exposure: ArrayLike, *, share: flo
         [-0.1, 0.1]
     """
     if not MIN_SHARE < share < 1:
-        raise InvalidInputError(
+        raise NotIdentifiableError(
             f"a hold-out of {share:.1%} of the retrievals cannot calibrate worth; it takes more than "
             f"{MIN_SHARE:.0%}, or a targeted trial of fewer memories",
             value=share,
         )
     known = found.identifiable
     if known.sum() < 10:
-        raise InvalidInputError(
-            f"only {int(known.sum())} memories were both shown and held out; it takes ten",
+        raise NotIdentifiableError(
+            f"only {int(known.sum())} memories were both shown and held out; it takes ten, so hold out others, too",
             value=int(known.sum()),
         )
     seen = np.log1p(np.asarray(exposure, float))

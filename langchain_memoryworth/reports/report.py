@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.errors import InvalidInputError, NotIdentifiableError
 from langchain_memoryworth.progress import Progress, unwatched, watched
 from langchain_memoryworth.records import Namespace
 from langchain_memoryworth.reports import plots as draw
@@ -74,6 +74,7 @@ def gather(store: GovernedMemories, namespace: Namespace | None = None) -> Facts
         n: distinct_runs(settlements.values() if n == own else steward.settlements(n).values())
         for n, _ in steward.namespaces()
     }
+    calibrated, why_not = calibration(store, own)
     return Facts(
         where=store.governor.url,
         now=store.governor.now(),
@@ -87,9 +88,21 @@ def gather(store: GovernedMemories, namespace: Namespace | None = None) -> Facts
         held_back=steward.suppressions(),
         declines=store.stale(namespace=own),
         findings=store.assumptions(namespace=own),
+        lifts=store.lift(namespace=own),
+        calibrated=calibrated,
+        uncalibrated=why_not,
         sources=store.sources(),
         queue=store.review(QUEUE, namespace=own),
     )
+
+
+def calibration(store: GovernedMemories, namespace: Namespace) -> tuple[dict[str, float], str]:
+    """The calibrated worth of each memory by id, or why there is none."""
+    try:
+        found = store.calibrated_worth(namespace=namespace)
+    except NotIdentifiableError as error:
+        return {}, str(error)
+    return {c.memory_id: c.value for c in found}, ""
 
 
 # -- the page ---------------------------------------------------------------------------------------------------------

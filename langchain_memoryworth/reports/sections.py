@@ -15,7 +15,15 @@ from langchain_memoryworth.estimators.evidence import UNIT, Evidence
 from langchain_memoryworth.estimators.staleness import Decline
 from langchain_memoryworth.ledger.audit import Settlement, worth_points
 from langchain_memoryworth.policy import Policy
-from langchain_memoryworth.records import Action, Health, Memory, Namespace, SourceShare, Status
+from langchain_memoryworth.records import (
+    Action,
+    Health,
+    Memory,
+    MemoryLift,
+    Namespace,
+    SourceShare,
+    Status,
+)
 from langchain_memoryworth.reports import plots as draw
 from langchain_memoryworth.reports.plots import Rate
 from langchain_memoryworth.service.proposals import Proposal
@@ -59,6 +67,9 @@ class Facts:
         history: What was decided about each memory, by its id.
         rewards: When each run of the store was settled, and its reward, oldest first.
         held_back: When a memory was suppressed, by the policy or a person, oldest first.
+        lifts: Of the memories that were ever drawn about.
+        calibrated: What the lifts of all say of each, by id; empty if they cannot.
+        uncalibrated: Why they cannot, empty if they do.
     """
 
     where: str
@@ -73,6 +84,9 @@ class Facts:
     held_back: Sequence[float]
     declines: Sequence[Decline]
     findings: Sequence[Finding]
+    lifts: Sequence[MemoryLift]
+    calibrated: Mapping[str, float]
+    uncalibrated: str
     sources: Sequence[SourceShare]
     queue: Sequence[Proposal]
 
@@ -221,6 +235,33 @@ def alarms(facts: Facts) -> Section:
     return Section("alarms", "Drift alarms", note, table=(heads, rows))
 
 
+def causes(facts: Facts) -> Section:
+    """What showing memories does, where draws have held them out: cause beside association."""
+    rows = [
+        (
+            m.memory_id,
+            f"{m.worth:.2f}",
+            m.shown,
+            m.held_out,
+            "not identifiable"
+            if m.value is None
+            else f"{m.value:+.3f} ({m.low:+.3f} to {m.high:+.3f})",
+            f"{facts.calibrated[m.memory_id]:+.3f}" if m.memory_id in facts.calibrated else "-",
+        )
+        for m in facts.lifts
+    ]
+    note = (
+        "Worth is association, the lift is cause: the success rate in runs that showed a memory minus that in runs that did "
+        "without by a draw. A stale memory can have a low worth and no lift, because nothing better is stored. "
+    )
+    if facts.uncalibrated:
+        note += f"No calibrated worth: {facts.uncalibrated}."
+    else:
+        note += "Calibrated: the lift that worth and exposure foretell, learnt from all of them."
+    heads = ("memory", "worth", "shown", "held out", "lift", "calibrated")
+    return Section("causes", "Causes", note, table=(heads, rows))
+
+
 def assumptions(facts: Facts) -> Section:
     """What the data say of what worth rests on."""
     rows = [(f.assumption, f.state, f.why, f.remedy or "-") for f in facts.findings]
@@ -302,6 +343,7 @@ SECTIONS = (
     in_contexts,
     drift,
     alarms,
+    causes,
     assumptions,
     sources,
     queue,

@@ -9,20 +9,25 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from langchain_memoryworth.errors import MemoryNotFoundError
+from langchain_memoryworth.errors import MemoryNotFoundError, NotIdentifiableError
 from langchain_memoryworth.estimators import assumptions as assume
 from langchain_memoryworth.estimators.base_rates import MARGIN
 from langchain_memoryworth.estimators.drift import States, changed
 from langchain_memoryworth.estimators.effects import chance_below, deviation, effect
-from langchain_memoryworth.estimators.evidence import UNIT
+from langchain_memoryworth.estimators.evidence import UNIT, Evidence
 from langchain_memoryworth.estimators.hitchhikers import Companions, CoRetrievals
+from langchain_memoryworth.estimators.lift import Lift, calibrated
 from langchain_memoryworth.estimators.ridge import ridge
 from langchain_memoryworth.estimators.staleness import Decline, stale
+from langchain_memoryworth.estimators.strata import stratified_worth
 from langchain_memoryworth.ledger import rates, regimes, standing
 from langchain_memoryworth.ledger.database import Session, Statement
+from langchain_memoryworth.ledger.schema import COUNTERS
 from langchain_memoryworth.ledger.trials import Trials
 from langchain_memoryworth.records import (
+    CalibratedWorth,
     ContextWorth,
     MemoryEffect,
     MemoryLift,
@@ -114,6 +119,42 @@ class Analyst:
     ) -> tuple[MemoryLift, ...]:
         """What the draws about memories have told; see `Trials.lifts`."""
         return tuple(self._trials.lifts(namespace, ids, level=level))
+
+    def calibrated(self, namespace: Namespace) -> tuple[CalibratedWorth, ...]:
+        """The lift that each memory's worth within contexts foretells, the most harmful first; see `lift.calibrated`."""
+        trials = {m.memory_id: m for m in self._trials.lifts(namespace, None)}
+        held_out = sum(m.held_out for m in trials.values())
+        drawn = held_out + sum(m.shown for m in trials.values())
+        if not drawn:
+            raise NotIdentifiableError("nothing was ever held out here; see hold_out", value=0)
+        with self._database.read() as session:
+            known = self._memories(session, namespace)
+            above = self._above(session, namespace, known)
+        lifts = [trials.get(i) for i in known]
+        retrievals = np.array([s.evidence.retrievals for s in known.values()])
+        values = calibrated(_lifts(lifts), above, retrievals, share=held_out / drawn)
+        found = map(CalibratedWorth, known, values.tolist(), above.tolist(), retrievals.tolist())
+        return tuple(sorted(found, key=lambda c: (c.value, c.memory_id)))
+
+    def _above(
+        self, session: Session, namespace: Namespace, known: Mapping[str, standing.Standing]
+    ) -> NDArray[np.float64]:
+        """The worth of each memory above the base rates of its contexts, shape (m,)."""
+        space = namespace_key(namespace)
+        parts = {s.seq: {"": s.evidence} for s in known.values()}
+        for seq, context, *counters in session.rows(_STRATA, namespace=space):
+            if seq in parts:
+                stratum = Evidence(*counters)
+                parts[seq][context] = stratum
+                parts[seq][""] -= stratum
+        names = list(dict.fromkeys(context for own in parts.values() for context in own))
+        base = rates.read(session, [rates.Place(space, context) for context in names])
+        table = [[own.get(context, _NOTHING) for context in names] for own in parts.values()]
+        return stratified_worth(
+            [[e.worth for e in row] for row in table],
+            [[max(0.0, e.effective_size) for e in row] for row in table],
+            [base.base(rates.Place(space, context)) for context in names],
+        )
 
     # -- change -----------------------------------------------------------------------------------------------
 
@@ -221,6 +262,24 @@ def _exact(shown: Sequence[_Shown], seqs: Sequence[int]) -> tuple[Any, Any]:
     return found.effect, found.deviation
 
 
+def _lifts(found: Sequence[MemoryLift | None]) -> Lift:
+    """Lifts of memories as arrays; those that have none say nothing."""
+    nan = float("nan")
+    return Lift(
+        value=np.array([nan if m is None or m.value is None else m.value for m in found]),
+        low=np.array([-1.0 if m is None else m.low for m in found]),
+        high=np.array([1.0 if m is None else m.high for m in found]),
+        deviation=np.array([nan if m is None or m.value is None else m.deviation for m in found]),
+        size=np.array([0.0 if m is None else m.effective_size for m in found]),
+    )
+
+
+_NOTHING = Evidence()
+_STRATA = Statement(
+    f"SELECT s.seq, s.context, {', '.join(f's.{name}' for name in COUNTERS)} FROM strata s "
+    "JOIN memories m ON m.seq = s.seq "
+    "WHERE m.namespace = :namespace AND m.retired_at IS NULL AND s.size > 0 ORDER BY s.seq, s.context"
+)
 _LIVE = Statement(
     f"SELECT m.id, {standing.STANDING_COLUMNS} FROM memories m JOIN evidence e ON e.seq = m.seq "
     "WHERE m.namespace = :namespace AND m.retired_at IS NULL ORDER BY m.seq"

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from langchain_memoryworth.estimators.assumptions import Finding
 from langchain_memoryworth.estimators.hitchhikers import Companions
 from langchain_memoryworth.estimators.staleness import Decline
-from langchain_memoryworth.records import ContextWorth, MemoryEffect, MemoryLift, Namespace
+from langchain_memoryworth.records import (
+    CalibratedWorth,
+    ContextWorth,
+    MemoryEffect,
+    MemoryLift,
+    Namespace,
+)
 from langchain_memoryworth.service.governor import Governor
 from langchain_memoryworth.service.namespaces import checked, resolved
 from langchain_memoryworth.twins import awaitable
@@ -68,6 +74,28 @@ class Insights:
         return self.governor.analyst.lifts(self._within(namespace), ids, level)
 
     alift = awaitable(lift)
+
+    def calibrated_worth(
+        self, *, namespace: Sequence[str] | str | None = None
+    ) -> tuple[CalibratedWorth, ...]:
+        """What worth says of cause: the lifts of all memories drawn about, foretold from worth and exposure.
+
+        One memory's lift is noisy, and its worth is mixed up with its tasks and companions. The trials of a whole namespace say
+        how worth has to be read there; so a memory that was never held out gets a number, too.
+
+        Args:
+            namespace: None means the store's own.
+
+        Returns:
+            One for each memory, the most harmful first.
+
+        Raises:
+            NotIdentifiableError: If 2% or less of the retrievals drawn about were held out, where the regression is erratic,
+                or fewer than ten memories were both shown and held out.
+        """
+        return self.governor.analyst.calibrated(self._within(namespace))
+
+    acalibrated_worth = awaitable(calibrated_worth)
 
     def companions(self, *, namespace: Sequence[str] | str | None = None) -> tuple[Companions, ...]:
         """Pairs of memories that are almost always shown together, so that outcomes cannot tell them apart.
