@@ -142,11 +142,6 @@ def test_cluster_numbers_survive_a_refit(seed):
     assert later.next_id >= first.next_id
 
 
-def test_a_session_is_about_the_mean_of_its_queries():
-    found = clusters.fit([[1, 0], [0, 1]], 2)
-    assert found.of(clusters.intent([[1, 0.1], [5, 1], [0, 1]])) == found.of([[1, 0]])
-
-
 def test_fewer_queries_than_clusters_give_fewer_clusters():
     assert len(clusters.fit([[1, 0], [1, 0], [0, 1]], 5).ids) == 2
 

@@ -176,6 +176,160 @@ async def test_async_twins(store: MemoryWorthStore) -> None:
     assert "contexts" not in str(query(store, "SELECT key FROM meta"))
 
 
+# -- clusters of queries ----------------------------------------------------------------------------------------
+
+
+def asked(rng: random.Random, count: int) -> list[str]:
+    """Questions of the two topics in turn, in words of which no text here has all."""
+    words = list(TOPICS.items())
+    return [
+        f"{name} " + " ".join(rng.sample(some, K)) for name, some in (words * count)[: 2 * count]
+    ]
+
+
+def last(store: MemoryWorthStore) -> str | None:
+    [(context,)] = query(store, "SELECT context FROM exposures ORDER BY eid DESC LIMIT 1")
+    return context
+
+
+def look(store: MemoryWorthStore, text: str, **options: Any) -> str | None:
+    """The context of one more search."""
+    with store.episode(f"e{next(_names)}", **options):
+        store.similarity_search(text, k=1)
+    return last(store)
+
+
+def test_topics_are_told_by_the_query_and_keep_their_names(
+    make_store: StoreMaker, url: str
+) -> None:
+    store, rng = topic(make_store(url)), random.Random(11)
+    found = store.learn_topics(asked(rng, 40), count=2)
+    assert [c.share for c in found] == [0.5, 0.5]  # before anything was retrieved
+    visa, code = look(store, "visa fee form stamp"), look(store, "code x y z")
+    assert {visa, code} == {c.context for c in found}
+    for count in (2, 3):
+        again = store.learn_topics(asked(rng, 30), count=count)
+        assert {c.context for c in again} >= {visa, code}
+    live(store, rng, 20)
+    assert visa in told(store)["visa"] - told(store)["code"]
+    assert code in told(store)["code"] - told(store)["visa"]
+
+
+def test_vectors_do_as_well_as_texts(store: MemoryWorthStore) -> None:
+    questions = asked(random.Random(12), 20)
+    vectors = [HashedWords().embed_query(q) for q in questions]
+    first = store.learn_topics(vectors, count=2)
+    assert store.learn_topics(questions, count=2) == first
+
+
+def test_other_processes_tell_the_same_topic(make_store: StoreMaker, tmp_path: Any) -> None:
+    url = f"sqlite:///{tmp_path / 'm.db'}"
+    store, other = topic(make_store(url)), make_store(url)
+    store.learn_topics(asked(random.Random(13), 40), count=2)
+    questions = ["visa fee form stamp", "code x y z"]
+    names = {q: look(store, q) for q in questions}
+    assert {q: look(other, q) for q in questions} == names
+    assert {q: look(make_store(url), q) for q in questions} == names
+    other.drop_contexts()
+    assert look(store, "visa fee") is None
+
+
+def test_a_conversation_is_about_all_that_it_has_asked(store: MemoryWorthStore) -> None:
+    topic(store)
+    questions = asked(random.Random(14), 40)
+    store.learn_topics(questions, count=2)
+    visa, code = look(store, "visa fee form stamp"), look(store, "code u v w")
+    assert look(store, "visa fee form stamp", thread_id="ada") == visa
+    assert look(store, "code u", thread_id="ada") == code
+    store.learn_topics(questions, count=2, sessions=True)
+    assert look(store, "code u") == code  # no conversation, no intent
+    for text in ("visa fee form stamp", "visa passport border embassy"):
+        assert look(store, text, thread_id="bob") == visa
+    assert look(store, "code u", thread_id="bob") == visa
+    for _ in range(3):  # the same again is a retry
+        assert look(store, "code u", thread_id="bob") == visa
+    for text in ("code v w", "code x y", "code z u w"):
+        later = look(store, text, thread_id="bob")
+    assert later == code
+    assert look(store, "code u", thread_id="eve") == code
+
+
+def test_conversations_are_forgotten_before_memory_runs_out(
+    store: MemoryWorthStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("langchain_memoryworth.ledger.learnt.THREADS", 2)
+    topic(store)
+    store.learn_topics(asked(random.Random(15), 40), count=2, sessions=True)
+    visa = look(store, "visa fee form stamp", thread_id="ada")
+    for thread in ("bob", "eve"):
+        look(store, "visa fee", thread_id=thread)
+    assert look(store, "code u", thread_id="eve") == visa  # still known
+    assert look(store, "code u", thread_id="ada") != visa
+
+
+def test_communities_and_topics_follow_each_other_under_new_names(store: MemoryWorthStore) -> None:
+    rng = random.Random(16)
+    live(topic(store), rng, 150)
+    communities = {c.context for c in store.learn_contexts()}
+    topics = {c.context for c in store.learn_topics(asked(rng, 40), count=2)}
+    again = {c.context for c in store.learn_contexts()}
+    assert not communities & topics
+    assert not again & (communities | topics)
+
+
+def test_where_no_query_is_known_topics_tell_nothing(store: MemoryWorthStore) -> None:
+    topic(store)
+    store.learn_topics(asked(random.Random(17), 40), count=2)
+    handler = MemoryWorthCallbackHandler(store)
+    (RunnableLambda(lambda q: q) | Elsewhere()).invoke("stamp", {"callbacks": [handler]})
+    assert last(store) is None
+    assert look(store, "visa fee", context="mine") == "mine"
+
+
+def test_no_query_is_kept_and_erasing_the_namespace_takes_the_centres(
+    make_store: StoreMaker, tmp_path: Any
+) -> None:
+    store = topic(make_store(f"sqlite:///{tmp_path / 'm.db'}"), "acme")
+    store.learn_topics([*asked(random.Random(18), 40), "visa hunter2"], count=2, namespace="acme")
+    assert "centres" in str(query(store, "SELECT value FROM meta"))
+    assert b"hunter2" not in b"".join(f.read_bytes() for f in tmp_path.iterdir())
+    store.erase_namespace("acme")
+    assert "centres" not in str(query(store, "SELECT value FROM meta"))
+
+
+@pytest.mark.parametrize(
+    ("queries", "count", "words"),
+    [
+        ([], 2, "shape"),
+        (["visa"], 0, "count must be at least 1"),
+        ([[0.0] * 32], 1, "not 0"),
+        ([[1.0, 2.0]], 1, "2"),
+        ([[float("nan")] * 32], 1, "not finite"),
+    ],
+)
+def test_queries_that_cannot_be_clustered(
+    store: MemoryWorthStore, queries: Any, count: int, words: str
+) -> None:
+    topic(store)
+    with pytest.raises(InvalidInputError, match=words):
+        store.learn_topics(queries, count=count)
+    assert look(store, "visa fee") is None
+
+
+def test_centres_of_another_model_tell_nothing(store: MemoryWorthStore) -> None:
+    store.learn_topics(
+        [[1.0, 0.0], [0.0, 1.0]], count=2
+    )  # while nothing says which dimension is right
+    topic(store)
+    assert look(store, "visa fee") is None
+    assert len(store.learn_topics(asked(random.Random(20), 40), count=2)) == 2
+    assert look(store, "visa fee") not in (None, "learnt-0", "learnt-1")
+
+
+async def test_topics_have_an_async_twin(store: MemoryWorthStore) -> None:
+    assert len(await store.alearn_topics(asked(random.Random(19), 10), count=2)) == 2
+
+
 # -- what it is for -------------------------------------------------------------------------------------------------
 
 

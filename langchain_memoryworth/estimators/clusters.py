@@ -1,7 +1,7 @@
 """Contexts from query embeddings: spherical k-means whose cluster numbers survive a refit.
 
-An episode's context is the cluster of its query; a session's intent is the cluster of the mean of its queries. Both are
-known when memories are retrieved, so evidence can be kept by context from the first outcome on.
+An episode's context is the cluster of its query, or of the sum of its session's queries so far. Either is known when memories
+are retrieved, so evidence can be kept by context from the first outcome on.
 """
 
 from __future__ import annotations
@@ -44,22 +44,6 @@ class Clusters:
             int64 of shape (q,).
         """
         return np.asarray(self.ids[(_unit(queries) @ self.centres.T).argmax(axis=1)])
-
-
-def intent(queries: ArrayLike) -> Vectors:
-    """What a session is about: the direction of the mean of its queries.
-
-    Args:
-        queries: Of the session so far, shape (q, d), at least one.
-
-    Returns:
-        A vector of unit length for `Clusters.of`, shape (1, d).
-
-    Examples:
-        >>> intent([[2.0, 0.0], [0.0, 1.0]]).round(2).tolist()
-        [[0.71, 0.71]]
-    """
-    return _unit(_unit(queries).mean(axis=0, keepdims=True))
 
 
 def fit(

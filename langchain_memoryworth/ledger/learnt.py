@@ -1,19 +1,25 @@
-"""Contexts that nobody named, learnt from the ledger: memories retrieved together tell what kind of task asks.
+"""Contexts that nobody named: memories retrieved together tell what kind of task asks, or the topic of the query does.
 
 Fitted when somebody asks for it, and kept in the database, so that every process tells the same context from the same
-retrieval, and a fit after it hands the names on. What is kept are numbers of memories, no text and no id.
+retrieval, and a fit after it hands the names on. What is kept are numbers of memories, or centres of query vectors; no text
+and no id, and no query.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.estimators import clusters
+from langchain_memoryworth.estimators.clusters import Clusters, Vectors
 from langchain_memoryworth.estimators.contexts import Contexts, fit
 from langchain_memoryworth.ledger.database import Database, Session, Statement
 from langchain_memoryworth.records import LearntContext, Namespace, namespace_key
@@ -21,7 +27,56 @@ from langchain_memoryworth.records import LearntContext, Namespace, namespace_ke
 PREFIX = "learnt-"
 """What the names of learnt contexts begin with."""
 
+THREADS = 1_024
+"""Conversations whose queries a process adds up for their intent; the one that asked longest ago goes first."""
+
 _KEY = "contexts:"
+
+
+class Asked(NamedTuple):
+    """What was asked.
+
+    Attributes:
+        vector: The query's, shape (d,).
+        thread_id: The conversation that it belongs to, if that is known.
+    """
+
+    vector: NDArray[np.float32]
+    thread_id: str | None
+
+
+class Topics(NamedTuple):
+    """Clusters of queries.
+
+    Attributes:
+        sessions: Whether all queries of a conversation so far tell its context, and not the last one alone.
+    """
+
+    clusters: Clusters
+    sessions: bool
+
+
+class _Intents:
+    """What conversations have asked about until now, in memory alone: the sum of their query vectors."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[Namespace, str], tuple[Vectors, Vectors]] = {}
+
+    def of(self, namespace: Namespace, asked: Asked) -> Vectors:
+        """The direction of all that the conversation has asked, this query among it, shape (1, d)."""
+        vector = np.atleast_2d(np.asarray(asked.vector, dtype=np.float64))
+        if asked.thread_id is None:
+            return vector
+        key = (namespace, asked.thread_id)
+        last, total = self._sums.pop(key, (vector * 0, vector * 0))
+        if total.shape != vector.shape:
+            total = vector * 0
+        if not np.array_equal(last, vector):  # a retry asks nothing new
+            total = total + vector
+        self._sums[key] = vector, total
+        for old in list(self._sums)[:-THREADS]:
+            self._sums.pop(old, None)
+        return total if total.any() else vector
 
 
 class Learnt:
@@ -33,10 +88,20 @@ class Learnt:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._known: tuple[int, Mapping[str, Contexts]] = (0, {})
+        self._known: tuple[int, Mapping[str, Contexts | Topics]] = (0, {})
+        self._intents = _Intents()
 
-    def of(self, session: Session, namespace: Namespace, seqs: Sequence[int]) -> str:
-        """The context of a retrieval by the numbers of its memories; empty if nothing was learnt."""
+    def of(
+        self,
+        session: Session,
+        namespace: Namespace,
+        seqs: Sequence[int],
+        asked: Asked | None = None,
+    ) -> str:
+        """The context of a retrieval by the numbers of its memories, or by its query; empty if nothing was learnt.
+
+        Where queries tell it, a retrieval without one that is known has none.
+        """
         if not seqs:
             return ""
         times, models = self._known
@@ -45,7 +110,12 @@ class Learnt:
             models = {key: _model(document) for key, document in rows}
             self._known = now, models
         model = models.get(_KEY + namespace_key(namespace))
-        return "" if model is None else f"{PREFIX}{model.of(seqs)}"
+        if isinstance(model, Contexts):
+            return f"{PREFIX}{model.of(seqs)}"
+        if model is None or asked is None or len(asked.vector) != model.clusters.centres.shape[1]:
+            return ""  # also of another embedding model than the queries that it was learnt from
+        vector = self._intents.of(namespace, asked) if model.sessions else asked.vector
+        return f"{PREFIX}{model.clusters.of(vector)[0]}"
 
     def learn(self, namespace: Namespace, episodes: int) -> tuple[LearntContext, ...]:
         """Fit contexts to the latest episodes, and keep them for what is retrieved from now on.
@@ -65,13 +135,49 @@ class Learnt:
                     "no episode has retrieved anything here yet; learn contexts when some have",
                     value=namespace,
                 )
-            row = session.row(_MODEL, key=_KEY + space)
-            model = fit(sets, previous=None if row is None else _model(row[0]))
-            if row is None:
-                model = _renumbered(model, _first_free(session, space))
-            session.run(_KEEP, {"key": _KEY + space, "value": _document(model)})
-            session.run(_ONCE_MORE)
-        return _named(model)
+            before = self._before(session, space)
+            model = fit(sets, previous=before if isinstance(before, Contexts) else None)
+            if not isinstance(before, Contexts):
+                first = _first_free(session, space, before)
+                model = replace(model, ids=model.ids + first, next_id=model.next_id + first)
+            self._keep(session, space, _document(model))
+        return _named(model.ids, model.share)
+
+    def learn_topics(
+        self, namespace: Namespace, queries: ArrayLike, count: int, *, sessions: bool
+    ) -> tuple[LearntContext, ...]:
+        """Fit clusters to queries, and keep their centres for what is retrieved from now on.
+
+        Args:
+            namespace: Whose retrievals they are for.
+            queries: Unit vectors, shape (q, d).
+            count: Clusters wanted, at least 1.
+            sessions: See `Topics`.
+
+        Raises:
+            InvalidInputError: If there is no query, one is not finite or 0, or the count is below 1.
+        """
+        space = namespace_key(namespace)
+        with self._database.write() as session:
+            before = self._before(session, space)
+            old = before.clusters if isinstance(before, Topics) else None
+            if old is not None and old.centres.shape[1] != np.shape(queries)[-1]:
+                old = None  # of another embedding model
+            found = clusters.fit(queries, count, previous=old)
+            if old is None:
+                first = _first_free(session, space, before)
+                found = replace(found, ids=found.ids + first, next_id=found.next_id + first)
+            self._keep(session, space, _document_of(Topics(found, sessions)))
+        share = (found.of(queries)[:, None] == found.ids).mean(axis=0)
+        return _named(found.ids, share)
+
+    def _before(self, session: Session, space: str) -> Contexts | Topics | None:
+        row = session.row(_MODEL, key=_KEY + space)
+        return None if row is None else _model(row[0])
+
+    def _keep(self, session: Session, space: str, document: str) -> None:
+        session.run(_KEEP, {"key": _KEY + space, "value": document})
+        session.run(_ONCE_MORE)
 
     def drop(self, namespace: Namespace) -> None:
         """Tell no context any more; what was counted by context stays."""
@@ -92,22 +198,18 @@ def _sets(session: Session, space: str, episodes: int) -> list[list[int]]:
     return list(sets.values())
 
 
-def _first_free(session: Session, space: str) -> int:
-    """A number above all that the ledger knows: from an import, or learnt before and dropped."""
+def _first_free(session: Session, space: str, before: Contexts | Topics | None) -> int:
+    """A number above all that the ledger knows, from an import or learnt before and dropped, and those handed out last."""
+    last = before.clusters if isinstance(before, Topics) else before
     names = [str(c) for (c,) in session.rows(_NAMES, namespace=space)]
     numbers = [n.removeprefix(PREFIX) for n in names if n.startswith(PREFIX)]
-    return max((int(n) + 1 for n in numbers if n.isdecimal()), default=0)
+    known = max((int(n) + 1 for n in numbers if n.isdecimal()), default=0)
+    return max(known, 0 if last is None else last.next_id)
 
 
-def _renumbered(model: Contexts, first: int) -> Contexts:
-    return Contexts(
-        model.community, model.profile, model.share, model.ids + first, model.next_id + first
-    )
-
-
-def _named(model: Contexts) -> tuple[LearntContext, ...]:
-    order = np.argsort(-model.share, kind="stable")
-    return tuple(LearntContext(f"{PREFIX}{model.ids[i]}", float(model.share[i])) for i in order)
+def _named(ids: NDArray[np.int64], share: Vectors) -> tuple[LearntContext, ...]:
+    order = np.argsort(-share, kind="stable")
+    return tuple(LearntContext(f"{PREFIX}{ids[i]}", float(share[i])) for i in order)
 
 
 def _document(model: Contexts) -> str:
@@ -122,8 +224,26 @@ def _document(model: Contexts) -> str:
     )
 
 
-def _model(document: str) -> Contexts:
+def _document_of(topics: Topics) -> str:
+    found = topics.clusters
+    centres = found.centres.astype("<f4")
+    return json.dumps(
+        {
+            "centres": base64.b64encode(centres.tobytes()).decode("ascii"),
+            "dimension": centres.shape[1],
+            "ids": found.ids.tolist(),
+            "next_id": found.next_id,
+            "sessions": topics.sessions,
+        }
+    )
+
+
+def _model(document: str) -> Contexts | Topics:
     kept: dict[str, Any] = json.loads(document)
+    if "centres" in kept:
+        flat = np.frombuffer(base64.b64decode(kept["centres"]), "<f4").astype(np.float64)
+        centres, ids = flat.reshape(-1, kept["dimension"]), np.array(kept["ids"], dtype=np.int64)
+        return Topics(Clusters(centres, ids, kept["next_id"]), kept["sessions"])
     return Contexts(
         dict(kept["community"]),
         np.array(kept["profile"]),

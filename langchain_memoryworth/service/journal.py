@@ -14,7 +14,7 @@ from langchain_memoryworth.estimators.credit import reward_of
 from langchain_memoryworth.estimators.use import checked_use
 from langchain_memoryworth.ledger.database import Session, retried
 from langchain_memoryworth.ledger.episodes import Exposure, Said
-from langchain_memoryworth.ledger.learnt import Learnt
+from langchain_memoryworth.ledger.learnt import Asked, Learnt
 from langchain_memoryworth.records import (
     Arm,
     EpisodeKey,
@@ -53,13 +53,12 @@ class Journal:
         episode: EpisodeKey,
         exposures: Sequence[Exposure],
         root: Root | None,
+        asked: Asked | None = None,
     ) -> None:
         """Write down in a transaction what an episode has in front of the model, in the context that is known or learnt."""
-        if (
-            not episode.context
-        ):  # nobody has named one; where some were learnt, the memories tell it
+        if not episode.context:  # nobody has named one; some may have been learnt
             near = [e.seq for e in exposures if e.arm is not Arm.HELD_BACK]
-            if context := self._learnt.of(session, namespace, near):
+            if context := self._learnt.of(session, namespace, near, asked):
                 episode = replace(episode, context=context)
         begins = root is not None and not root.written and episode.id == str(root.run_id)
         policy = self._settings.policy(session)

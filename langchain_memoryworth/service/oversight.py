@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import ArrayLike
+
 from langchain_memoryworth.progress import Progress, unwatched
 from langchain_memoryworth.records import (
     Action,
@@ -283,6 +285,41 @@ class Oversight:
         return self.governor.steward.learn_contexts(self._place(namespace), episodes)
 
     alearn_contexts = awaitable(learn_contexts)
+
+    def learn_topics(
+        self,
+        queries: Sequence[str] | ArrayLike,
+        *,
+        count: int = 20,
+        sessions: bool = False,
+        namespace: Sequence[str] | str | None = None,
+    ) -> tuple[LearntContext, ...]:
+        """Learn from queries which kinds of tasks there are: clusters of their vectors, in the place of `learn_contexts`.
+
+        From then on whatever is searched for here without a context that somebody named gets that of the nearest cluster, in
+        every process. Kept are the centres, and no query: give a sample of what was asked lately, from your traces. Called
+        again, the names stay with the clusters. It tells nothing where no query is known: of documents that another
+        retriever found.
+
+        Args:
+            queries: Texts, which the store's model embeds, or vectors of shape (q, d).
+            count: Clusters, at most as many as there are distinct queries. Too few mix hard and easy tasks.
+            sessions: Whether all that a conversation has asked so far tells its context, and not the last query alone. Each
+                process adds up what it was asked itself, of the latest 1,024 threads, in memory.
+            namespace: None means the store's own.
+
+        Returns:
+            The contexts, the most frequent first.
+
+        Raises:
+            InvalidInputError: If there is no query, one has no direction, or the count is below 1.
+            DimensionMismatchError: If vectors are of another dimension than those stored.
+        """
+        vectors = self.governor.retrieval.query_vectors(queries)
+        place = self._place(namespace)
+        return self.governor.steward.learn_topics(place, vectors, count, sessions=sessions)
+
+    alearn_topics = awaitable(learn_topics)
 
     def drop_contexts(self, *, namespace: Sequence[str] | str | None = None) -> None:
         """Stop telling learnt contexts; what was counted by them stays, and their names are not used again."""

@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 from langchain_core.runnables import run_in_executor
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.ledger.database import retried
 from langchain_memoryworth.ledger.episodes import Exposure
+from langchain_memoryworth.ledger.learnt import Asked
 from langchain_memoryworth.ledger.memories import Text
 from langchain_memoryworth.ledger.settings import check_dimension
 from langchain_memoryworth.records import (
@@ -30,7 +32,7 @@ from langchain_memoryworth.service.open_store import OpenStore
 from langchain_memoryworth.service.recall import Query, Recall, Selected
 from langchain_memoryworth.tracking.roots import Root
 from langchain_memoryworth.tracking.runs import RunEntry
-from langchain_memoryworth.vectors.unit import unit_row
+from langchain_memoryworth.vectors.unit import unit_row, unit_rows
 
 
 class Retrieval:
@@ -92,11 +94,27 @@ class Retrieval:
         query = self._query(vector, k, None if episode is None else episode.id, options)
         namespace = self._store.place(namespace)
         chosen = self._select(namespace, query)
-        texts = self._deliver(chosen, namespace, episode, entry, run_id)
+        asked = Asked(query.vector, None if episode is None else episode.thread_id)
+        texts = self._deliver(chosen, namespace, episode, entry, run_id, asked)
         chosen = [c for c in chosen if c.arm.reaches_model]
         if track and episode is None:
             self._store.losses.unknown_run()
         return _hits(chosen, texts)
+
+    def query_vectors(self, queries: Sequence[str] | ArrayLike) -> NDArray[np.float32]:
+        """Queries as unit vectors, shape (q, d): texts by the embedding model, vectors as they are.
+
+        Raises:
+            InvalidVectorError: If they are no matrix, or not finite.
+            DimensionMismatchError: If they are of another dimension than the vectors stored.
+        """
+        self._store.refresh()
+        texts = [q for q in queries if isinstance(q, str)] if isinstance(queries, Sequence) else []
+        embed = self._store.embedding.embed_query
+        rows = unit_rows([embed(q) for q in texts] if texts else queries)
+        if self._store.dimension is not None:
+            check_dimension(rows.shape[1], self._store.dimension)
+        return rows
 
     def explain_search(
         self, query: str, k: int, *, namespace: Namespace | None = None, **options: Any
@@ -169,6 +187,7 @@ class Retrieval:
         episode: EpisodeKey | None,
         entry: RunEntry | None,
         run_id: UUID | None,
+        asked: Asked,
     ) -> dict[int, Text]:
         """The texts of what was chosen, and in the same transaction the record that they are shown."""
         seqs = [c.seq for c in chosen]
@@ -179,7 +198,7 @@ class Retrieval:
             ]
             root = None if entry is None else entry.root
             with self._store.losses.guard("what a run retrieved"):
-                texts = self._show(seqs, exposures, namespace, episode, root)
+                texts = self._show(seqs, exposures, namespace, episode, root, asked)
                 if entry is not None:
                     shown = [c.seq for c in chosen if c.arm.reaches_model]
                     self._store.runs.searched(
@@ -197,12 +216,13 @@ class Retrieval:
         namespace: Namespace,
         episode: EpisodeKey,
         root: Root | None,
+        asked: Asked,
     ) -> dict[int, Text]:
         with self._database.write(alone=False) as session:
             texts = self._memories.texts(session, seqs)
             # What was erased since the search is neither shown nor written down.
             exposures = [e for e in exposures if e.seq in texts]
-            self._journal.expose(session, namespace, episode, exposures, root)
+            self._journal.expose(session, namespace, episode, exposures, root, asked)
         return texts
 
 

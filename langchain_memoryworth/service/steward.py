@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
 from langchain_memoryworth.ledger import priors, standing
@@ -77,6 +78,12 @@ class Steward:
     def learn_contexts(self, namespace: Namespace, episodes: int) -> tuple[LearntContext, ...]:
         """Learn from the latest episodes which kinds of tasks there are; see `Learnt.learn`."""
         return self._learnt.learn(namespace, episodes)
+
+    def learn_topics(
+        self, namespace: Namespace, queries: NDArray[np.float32], count: int, *, sessions: bool
+    ) -> tuple[LearntContext, ...]:
+        """Learn from queries which kinds of tasks there are; see `Learnt.learn_topics`."""
+        return self._learnt.learn_topics(namespace, queries, count, sessions=sessions)
 
     def drop_contexts(self, namespace: Namespace) -> None:
         """Tell no learnt context any more."""
