@@ -22,6 +22,7 @@ from pydantic import (
 
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.estimators import credible
+from langchain_memoryworth.estimators.anytime import confidence_sequence
 from langchain_memoryworth.estimators.base_rates import low_threshold
 from langchain_memoryworth.estimators.bonus import effect_coordinates, effect_query
 from langchain_memoryworth.estimators.credit import CreditFunction, CreditName, Shown, settle
@@ -286,6 +287,17 @@ class Policy(BaseModel):
     def belief(self, evidence: Evidence, *, level: float = 0.9) -> credible.Belief:
         """The posterior of the success rate behind the evidence, see `credible.belief`."""
         return credible.belief(evidence, level=level, prior=self._pool, flip=self.flip_rate)
+
+    def always(self, evidence: Evidence) -> tuple[float, float]:
+        """Bounds of the success rate that are right at all times at once, however often one looks: with 95 %.
+
+        Examples:
+            >>> one_of_five = Evidence(10 * UNIT, 40 * UNIT, 50 * UNIT, 50 * UNIT, 50)
+            >>> [round(bound, 2) for bound in Policy().always(one_of_five)]
+            [0.07, 0.41]
+        """
+        low, high = confidence_sequence(evidence.worth, max(0.0, evidence.effective_size))
+        return float(corrected(low, self.flip_rate)), float(corrected(high, self.flip_rate))
 
     def rate(self, evidence: Evidence) -> float:
         """Worth as it is held against thresholds: without flipped labels, where their share is known.

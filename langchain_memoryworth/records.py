@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from langchain_memoryworth.estimators.evidence import Evidence, Verdict
+from langchain_memoryworth.estimators.noise import log_odds_above
 from langchain_memoryworth.estimators.use import Use
 
 Namespace = tuple[str, ...]
@@ -388,6 +389,12 @@ class ContextWorth(NamedTuple):
     def advantage(self) -> float:
         """Worth above the base rate, in [-1, 1]: what hard and easy contexts have in common is taken out."""
         return self.evidence.worth - self.base_rate
+
+    @property
+    def log_odds(self) -> float:
+        """The same in log-odds, which stay as they are where failures are reported more often than successes."""
+        e = self.evidence
+        return float(log_odds_above(e.worth, max(0.0, e.effective_size), self.base_rate))
 
     def __str__(self) -> str:
         return (

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.base_rates import base_rate
 from benchmarks.outages import World
 from langchain_memoryworth.errors import InvalidInputError
-from langchain_memoryworth.estimators.base_rates import base_rate, low_threshold, may_suppress, room
+from langchain_memoryworth.estimators.base_rates import low_threshold, room
 
 # -- arithmetic
 
@@ -75,27 +76,8 @@ def test_something_to_compare_with_is_needed(given) -> None:
 # -- guard rails
 
 
-@given(
-    st.lists(st.floats(0, 1), max_size=50),
-    st.integers(0, 400),
-    st.integers(0, 100),
-    st.floats(0, 1),
-)
-def test_never_more_than_the_share_and_the_surest_first(certainty, total, already, share) -> None:
-    allowed = may_suppress(certainty, total=total, suppressed=already, share=share)
-    count = int(allowed.sum())
-    assert count == 0 or count + already <= max(1, share * total + 1e-6)
-    assert count == 0 or total >= 20
-    chosen = [c for c, ok in zip(certainty, allowed, strict=True) if ok]
-    left = [c for c, ok in zip(certainty, allowed, strict=True) if not ok]
-    assert not chosen or not left or min(chosen) >= max(left)
-
-
 def test_one_is_always_allowed_from_twenty_on_and_none_below() -> None:
     assert (room(19, share=1.0), room(20, share=0.0), room(100, share=0.29)) == (0, 1, 29)
-    assert may_suppress([0.99, 0.99], total=20, suppressed=0, share=0.0).tolist() == [True, False]
-    assert not may_suppress([0.99], total=19, suppressed=0).any()
-    assert may_suppress([], total=50, suppressed=0).shape == (0,)
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])

@@ -7,13 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.governance.centred import worth_coordinates, worth_query
 from langchain_memoryworth.errors import InvalidInputError
-from langchain_memoryworth.estimators.bonus import (
-    effect_coordinates,
-    effect_query,
-    worth_coordinates,
-    worth_query,
-)
+from langchain_memoryworth.estimators.bonus import effect_coordinates, effect_query
 from langchain_memoryworth.estimators.effects import deviation, effect
 
 shares = st.floats(0, 1)

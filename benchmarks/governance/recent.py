@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from benchmarks.base_rates import base_rate
 from benchmarks.governance.world import Counts, Floats
-from langchain_memoryworth.estimators.base_rates import HALF_LIFE, base_rate
+from langchain_memoryworth.estimators.base_rates import HALF_LIFE
 
 
 class Recent:

@@ -142,34 +142,3 @@ def v_min_for(theta: float, rate: float, *, alpha: float = 0.01) -> int:
             value=rate,
         )
     return math.ceil(-math.log(_level(alpha)) / divergence(theta, rate))
-
-
-def retrievals_to_decide(theta: float, rate: float, *, alpha: float = 0.05) -> int:
-    """Retrievals after which the confidence sequence of a memory with MW = `rate` excludes the threshold.
-
-    Args:
-        theta: The threshold, in (0, 1).
-        rate: The worth that is seen, in [0, 1], not theta.
-        alpha: Probability of ever being wrong, in (0, 1).
-
-    Raises:
-        InvalidInputError: As in `v_min_for`.
-
-    Examples:
-        >>> retrievals_to_decide(0.4, 0.2), retrievals_to_decide(0.4, 0.1), retrievals_to_decide(0.4, 0.35)
-        (55, 22, 1203)
-    """
-    if not (0 < theta < 1 and 0 <= rate <= 1) or theta == rate:
-        raise InvalidInputError(
-            f"a worth of {rate} never decides a threshold of {theta}; give two that differ",
-            value=rate,
-        )
-    limit = -math.log(_level(alpha))
-    most = 1
-    while log_evidence(theta, rate, most) < limit:
-        most *= 2
-    few = most // 2
-    while most - few > 1:
-        middle = (few + most) // 2
-        few, most = (few, middle) if log_evidence(theta, rate, middle) >= limit else (middle, most)
-    return most

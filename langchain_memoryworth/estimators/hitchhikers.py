@@ -32,6 +32,8 @@ class Companions(NamedTuple):
         second_alone: Episodes that showed the second and not the first.
         overlap: `together` over the episodes of the rarer one, in [0, 1].
         separating: Hold-outs of either that a lift difference of `gap` needs to show; see `CoRetrievals.report`.
+        apart: Share of as many episodes that would have to show one of them alone, for their worths to tell it; infinite
+            where no share is enough.
     """
 
     first: Hashable
@@ -42,14 +44,20 @@ class Companions(NamedTuple):
     second_alone: int
     overlap: float
     separating: int
+    apart: float
 
     @property
     def remedy(self) -> str:
         """What would separate them, in words."""
+        diversity = (
+            f"show them apart in {self.apart:.0%} of as many episodes"
+            if self.apart <= 1
+            else "ask for diversity over more episodes than these"
+        )
         return (
             f"{self.first} and {self.second} were shown together in {self.together} of "
             f"{self.together + min(self.first_alone, self.second_alone)} episodes: hold one of them "
-            f"out at one half for {self.separating} retrievals, merge them, or ask for diversity"
+            f"out at one half for {self.separating} retrievals, merge them, or {diversity}"
         )
 
 
@@ -143,7 +151,8 @@ class CoRetrievals:
             if count - error < max(least, together * self.shown[second]):
                 continue
             one, two = (max(0, self.shown[memory] - count) for memory in (first, second))
-            found.append(Companions(first, second, count, error, one, two, overlap, needed))
+            apart = diversity_needed(gap, count, k=1)
+            found.append(Companions(first, second, count, error, one, two, overlap, needed, apart))
         return sorted(found, key=lambda c: (-c.together, repr(c.first), repr(c.second)))
 
     def _cut(self) -> None:

@@ -161,7 +161,8 @@ def below(x: float, a: float, b: float, flip: float) -> float:
         rate, low = _at_the_edge(a, b, flip)
         near = -math.expm1(-rate * (x if low else 1 - x)) / -math.expm1(-rate)
         return near if low else 1 - near
-    return min(max((cdf(flip + (1 - 2 * flip) * x, a, b) - floor) / room, 0.0), 1.0)
+    seen = float(observed_rate(x, flip))
+    return min(max((cdf(seen, a, b) - floor) / room, 0.0), 1.0)
 
 
 def quantile(p: float, a: float, b: float, flip: float) -> float:
@@ -215,37 +216,6 @@ belows = np.vectorize(below, otypes=[np.float64])
 """`below` for arrays, which broadcast."""
 
 
-def reported_rate(rate: ArrayLike, *, success: float, failure: float) -> Floats:
-    """The success rate among the outcomes that are reported: p s / (p s + (1 - p) f).
-
-    What users report of their own accord is mostly failure. The odds are multiplied by s / f, whatever the memory:
-
-    - Invariant: differences in log-odds, between memories and from the base rate; the order of memories.
-    - Not invariant: absolute thresholds (theta_low, theta_high), differences of rates (margin_low), and the
-      comparison of memories whose outcomes come from sources that report differently.
-
-    Args:
-        rate: p in [0, 1], any shape.
-        success: Share of successes that are reported, in (0, 1].
-        failure: Share of failures that are reported, in (0, 1].
-
-    Raises:
-        InvalidInputError: If a share is not in (0, 1].
-
-    References:
-        Prentice and Pyke (1979), Logistic disease incidence models and case-control studies.
-
-    Examples:
-        >>> reported_rate([0.5, 0.8], success=0.1, failure=0.4).round(2).tolist()
-        [0.2, 0.5]
-    """
-    for share in (success, failure):
-        if not 0 < share <= 1:
-            raise InvalidInputError(f"a reported share must be in (0, 1], got {share}", value=share)
-    p = np.asarray(rate, dtype=np.float64)
-    return p * success / (p * success + (1 - p) * failure)
-
-
 def log_odds_above(
     worth: ArrayLike, size: ArrayLike, base: ArrayLike, *, weight: float = 1.0
 ) -> Floats:
@@ -253,6 +223,10 @@ def log_odds_above(
 
     The memory's rate is shrunk to the base rate with a weight of one retrieval, so that it exists for 0 and 1 as well:
     log((s + w b) / (f + w (1 - b))) - log(b / (1 - b)).
+
+    Where a share s of the successes and f of the failures is reported, the odds of every memory are multiplied by s / f. So
+    differences in log-odds stay as they are, and the order of memories; absolute thresholds do not, nor do differences
+    of rates, nor comparisons of memories whose outcomes come from sources that report differently.
 
     Args:
         worth: MW in [0, 1].
@@ -265,6 +239,9 @@ def log_odds_above(
 
     Raises:
         InvalidInputError: If a base rate is not in (0, 1).
+
+    References:
+        Prentice and Pyke (1979), Logistic disease incidence models and case-control studies.
 
     Examples:
         >>> log_odds_above(0.8, 1_000, 0.5).round(2).item(), log_odds_above(0.5, 1_000, 0.2).round(2).item()

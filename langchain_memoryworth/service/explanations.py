@@ -24,6 +24,7 @@ class Explanation:
         why: The reason, a sentence or two.
         recent: The evidence since the last restore, which is what the policy judges.
         belief: Posterior of its success rate from all its evidence, with 90 % bounds.
+        always: Bounds that hold at all times at once with 95 %, however often somebody has looked, see `confidence_sequence`.
         expires_at: When it stops being returned; None means never.
         companions: The memories most often shown in the same runs, and in how many.
         history: Everything that was decided about it, oldest first.
@@ -34,6 +35,7 @@ class Explanation:
     why: str
     recent: Evidence
     belief: Belief
+    always: tuple[float, float]
     expires_at: datetime | None
     companions: tuple[tuple[str, int], ...]
     history: tuple[Action, ...]
@@ -44,7 +46,7 @@ class Explanation:
             f"{self.memory.id}: {'served' if self.served else 'not served'}. {self.why}",
             (
                 f"  status {self.memory.status}, verdict {self.memory.verdict}, worth {e.worth:.3f}, "
-                f"success rate {self.belief}"
+                f"success rate {self.belief}, {self.always[0]:.2f} to {self.always[1]:.2f} however often looked at"
             ),
             (
                 f"  {e.hits_positive:.3f} successes and {e.hits_negative:.3f} failures by weight, "
@@ -139,6 +141,7 @@ def explain(
         why=_why(memory, recent, policy, sources, history),
         recent=recent,
         belief=policy.belief(memory.evidence),
+        always=policy.always(memory.evidence),
         expires_at=expires_at,
         companions=tuple(companions),
         history=tuple(history),
