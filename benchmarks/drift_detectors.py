@@ -5,6 +5,8 @@ once its score reaches a limit. `fixed`: the limit that the detector comes with.
 3% of memories with rate .5 and .5% of those with rate .6 are ever flagged within 1,000 outcomes. The drop is from .85 to
 .2. Two more worlds tell a detector of low rates from one of changes: a memory that was never good, and one that falls
 from .95 to .65, which is no reason to hide it.
+
+The rows of river need it installed: `pip install --group comparison`.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ class Kind(NamedTuple):
     scores: Detector
     limit: float | None
     state: str
+    tunable: bool = True
 
 
 def below(success: Floats, failure: Floats) -> Floats:
@@ -134,6 +137,30 @@ def page_hinkley(tolerance: float) -> Detector:
     return scores
 
 
+def rivers_adwin(outcomes: Iterator[Flags], memories: int) -> Iterator[Floats]:
+    """ADWIN as river has it, which looks for a cut at every 32nd outcome, and the posterior of its window."""
+    from river.drift import ADWIN
+
+    windows = [ADWIN() for _ in range(memories)]
+    for outcome in outcomes:
+        for window, success in zip(windows, outcome.tolist(), strict=True):
+            window.update(success)
+        width = np.array([w.width for w in windows])
+        rate = np.array([w.estimation for w in windows])
+        yield below(width * rate, width * (1 - rate))
+
+
+def rivers_page_hinkley(outcomes: Iterator[Flags], memories: int) -> Iterator[Floats]:
+    """Page-Hinkley as river has it, for more failures; 1 where it has just found a change."""
+    from river.drift import PageHinkley
+
+    detectors = [PageHinkley(mode="up") for _ in range(memories)]
+    for outcome in outcomes:
+        for detector, success in zip(detectors, outcome.tolist(), strict=True):
+            detector.update(not success)
+        yield np.array([float(d.drift_detected) for d in detectors])
+
+
 KINDS = (
     Kind("Bayesian change points (ours)", ours, drift.CONFIDENCE, "281 bytes"),
     Kind("ADWIN .002, posterior of its window", adwin(0.002), 0.99, "window, or buckets"),
@@ -145,6 +172,10 @@ KINDS = (
     Kind("discounted counts, half-life 10", forgetting(10), 0.99, "3 numbers"),
     Kind("discounted counts, half-life 30", forgetting(30), 0.99, "3 numbers"),
     Kind("whole life", whole_life, 0.99, "2 numbers"),
+)
+RIVER = (
+    Kind("river's ADWIN, posterior of its window", rivers_adwin, 0.99, "buckets"),
+    Kind("river's Page-Hinkley", rivers_page_hinkley, 1.0, "6 numbers", tunable=False),
 )
 
 
@@ -188,7 +219,7 @@ def measured(kind: Kind, memories: int) -> list[list[str]]:
     equal = max(float(np.quantile(at_5, 0.97)), float(np.quantile(at_6, 0.995)))
     limits = [("equal", float(np.nextafter(equal, np.inf)))]
     if kind.limit is not None:
-        limits.insert(0, ("fixed", kind.limit))
+        limits = [("fixed", kind.limit), *limits[: kind.tunable]]
     return [
         [
             kind.name,
@@ -206,11 +237,12 @@ def measured(kind: Kind, memories: int) -> list[list[str]]:
 
 def text(*, quick: bool) -> str:
     """The whole table."""
+    kinds = KINDS if quick else (*KINDS, *RIVER)
     memories = 20 if quick else 500
     header = ["detector", "limit", "ever flagged at .5", "at .6"]
     header += [f"median delay after {history}" for history in HISTORIES]
     header += ["if always .2", "flagged at .95 to .65", "state per memory"]
-    return table(header, [row for kind in KINDS for row in measured(kind, memories)])
+    return table(header, [row for kind in kinds for row in measured(kind, memories)])
 
 
 if __name__ == "__main__":

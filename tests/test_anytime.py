@@ -106,59 +106,6 @@ def test_what_can_never_be_told_apart_is_refused(theta: float, rate: float) -> N
         v_min_for(theta, rate)
 
 
-@pytest.mark.parametrize("alpha", [0.05, 0.2])
-@pytest.mark.parametrize("p", [0.4, 0.6])
-def test_it_is_ever_wrong_with_at_most_the_probability_said(p: float, alpha: float) -> None:
-    """Looked at after each of 1,000 outcomes, below and above together, exactly."""
-    below, above = ever(wrong(p, alpha), p)[-1], ever(wrong(1 - p, alpha), 1 - p)[-1]
-    assert 0 < below + above <= alpha
-
-
-def test_a_credible_bound_looked_at_as_often_is_wrong_more_often() -> None:
-    from langchain_memoryworth.estimators.credible import is_below
-
-    credible = boundary(lambda s, n: is_below(0.4, 1 + s, 1 + n - s, 0.95), 1_000)
-    assert ever(credible, 0.4)[-1] > 0.15
-    assert ever(wrong(0.4, 0.05), 0.4)[-1] <= 0.05
-
-
-@pytest.mark.parametrize("p", [0.5, 0.6, 0.7, 0.9])
-@pytest.mark.parametrize("alpha", [0.01, 0.1])
-def test_v_min_keeps_its_promise(p: float, alpha: float) -> None:
-    """The paper's rule with this V_min, looked at after each of 3,000 outcomes, exactly."""
-    v_min = v_min_for(0.4, p, alpha=alpha)
-    point = boundary(lambda s, n: n >= v_min and s / n < 0.4, 3_000)
-    ever_hidden = ever(point, p)[-1]
-    assert ever_hidden <= alpha
-    # And is not wasteful: with a third of it the promise is broken.
-    third = boundary(lambda s, n: n >= v_min // 3 and s / n < 0.4, 1_000)
-    assert ever(third, p)[-1] > alpha
-
-
-def test_the_promise_holds_for_high_as_well() -> None:
-    assert v_min_for(0.6, 0.4) == v_min_for(0.4, 0.6)
-
-
-@given(st.floats(0, 1), st.floats(0.01, 0.99))
-def test_divergence_is_a_divergence(p: float, q: float) -> None:
-    assert divergence(p, q) >= 2 * (p - q) ** 2 - 1e-12  # Pinsker
-    assert divergence(q, q) == pytest.approx(0, abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("theta", "rate"), [(0.4, 0.4), (0.4, 1.0), (1.4, 0.5), (0.4, float("nan"))]
-)
-def test_what_can_never_be_told_apart_is_refused(theta: float, rate: float) -> None:
-    with pytest.raises(InvalidInputError):
-        v_min_for(theta, rate)
-
-
-@pytest.mark.parametrize(("theta", "rate"), [(0.4, 0.4), (0.4, 1.1), (0.0, 0.5)])
-def test_what_is_never_decided_is_refused(theta: float, rate: float) -> None:
-    with pytest.raises(InvalidInputError):
-        v_min_for(theta, rate)
-
-
 @pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1])
 def test_a_promise_must_be_possible(alpha: float) -> None:
     with pytest.raises(InvalidInputError):

@@ -87,6 +87,44 @@ def test_a_broken_evaluator_among_three_sinks_no_memory(make_store: StoreMaker):
     assert "a" in {m.id for m in open_.suppressed()}
 
 
+# -- runs that voters do not agree about
+
+
+def test_a_run_that_voters_differ_about_counts_for_nothing(make_store: StoreMaker, url: str):
+    store = filled(make_store(url, policy=plain(max_deviation=0.3)))
+    episode(store, "r", k=2)
+    store.record_outcome("r", True, source_id="ada")
+    before = store.evidence("a")
+    assert before.retrievals == 1
+    store.record_outcome("r", False, source_id="bob")
+    assert (store.run("r").reward, store.evidence("a").retrievals) == (None, 0)
+    assert "differ too much" in str(store.explain_run("r"))
+    assert_exact(store)
+    store.record_outcome("r", 0.5, source_id="bob")  # a deviation of .25
+    assert store.run("r").reward == 0.5
+    store.record_outcome("r", 0.0, source="evaluator")
+    assert store.run("r").reward is None  # other sources differ, too
+    store.record_outcome("r", 0.0, source="evaluator", metric="style")
+    store.withdraw_outcome("r", source="evaluator")
+    assert store.run("r").reward == 0.5  # of another metric nothing counts
+    store.withdraw_outcome("r", source_id="bob")
+    assert store.evidence("a")[:5] == before[:5]  # but for the surprise: what was expected is anew
+    assert_exact(store)
+
+
+def test_what_is_left_out_is_no_failure(make_store: StoreMaker):
+    """Half of the runs are disputed; of the others all but a few go well."""
+    store = filled(make_store(policy=plain(v_min=2, max_deviation=0.4, votes="median")))
+    for n in range(20):
+        episode(store, f"r{n}")
+        for judge, good in (("first", n != 6), ("second", n % 2 == 0 and n != 6)):
+            store.record_outcome(f"r{n}", good, source="evaluator", source_id=judge)
+    assert store.evidence("a").retrievals == 10
+    assert store.worth("a") == pytest.approx(0.9)
+    assert store.base_rate() == pytest.approx((9 + 1) / (10 + 2))
+    assert_exact(store)
+
+
 # -- who decides
 
 

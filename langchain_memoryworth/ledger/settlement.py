@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from operator import attrgetter
-from statistics import median
+from statistics import median, pstdev
 from typing import Any, Literal, NamedTuple
 
 from langchain_memoryworth.estimators.credit import NO_CREDIT, Credit, Shown, equal_shares
@@ -222,7 +222,7 @@ def settle(
     each is expected from what the ones before it taught.
     """
     ranked = in_force(list(outcomes), policy.sources, policy.metric)
-    reward = reward_in_force(ranked, policy.votes)
+    reward = reward_in_force(ranked, policy.votes, policy.max_deviation)
     used = next((o.used for o in ranked if o.used is not None), None)
     shares = _shares(rows, reward, used, policy)
     settled = Settled(eid, reward, [], set(), [])
@@ -297,23 +297,35 @@ def in_force(
 
 
 def reward_in_force(
-    ranked: Sequence[OutcomeRecord], votes: Literal["newest", "median"]
+    ranked: Sequence[OutcomeRecord],
+    votes: Literal["newest", "median"],
+    most: float | None = None,
 ) -> float | None:
     """The reward of an episode, whatever the order in which its voters spoke if it is the median.
 
     Args:
         ranked: As `in_force` gives them.
         votes: `Policy.votes`.
+        most: `Policy.max_deviation`; an episode whose rewards differ more has none.
 
     References:
         Of all ways to reduce numbers to one that move with them, the median bears most false ones, up to one half: Donoho
-        and Huber (1983), The notion of breakdown point.
+        and Huber (1983), The notion of breakdown point. High-variance episodes left out: When
+        to Forget, section 7, "Outcome signal quality".
 
     Examples:
         >>> said = [OutcomeRecord("user", by, reward, None, None) for by, reward in (("eve", 0.0), ("ada", 1.0), ("bob", 1.0))]
         >>> reward_in_force(said, "newest"), reward_in_force(said, "median")
         (0.0, 1.0)
+        >>> reward_in_force(said, "newest", 0.4) is None
+        True
     """
+    if (
+        most is not None
+        and ranked
+        and pstdev([o.reward for o in ranked if o.reward is not None]) > most
+    ):
+        return None
     if not ranked or votes == "newest":
         return ranked[0].reward if ranked else None
     return median(o.reward for o in ranked if o.source == ranked[0].source and o.reward is not None)

@@ -111,9 +111,11 @@ class RunExplanation:
         return tuple(p for p in self.parts if p.shown)
 
     def __str__(self) -> str:
-        outcome = (
-            "no outcome yet" if self.reward is None else f"reward {self.reward:g} by {self.said_by}"
-        )
+        outcome = "no outcome yet"
+        if self.reward is not None:
+            outcome = f"reward {self.reward:g} by {self.said_by}"
+        elif self.said_by is not None:
+            outcome = "outcomes that differ too much to count, see Policy.max_deviation"
         lines = [f"run {self.id} of {self.started_at:%Y-%m-%d %H:%M}: {outcome}"]
         for p in self.parts:
             near = "" if p.similarity is None else f" at similarity {p.similarity:.3f}"
