@@ -157,6 +157,9 @@ class Policy(BaseModel):
     votes: Literal["newest", "median"] = "newest"
     """What counts of several voters of the source in force, by their `source_id`: the newest, or the median of all, which one
     of three or more cannot turn round."""
+    corroborated: bool = False
+    """Whether a memory is suppressed only if it would be without the word of any one voter, too: then nobody alone, and no broken
+    evaluator, can sink one. Whoever decides alone suppresses nothing, so it is for stores with several voices."""
     max_deviation: float | None = Field(default=None, ge=0, lt=0.5)
     """If set, a run counts for nothing while the rewards that were said of it have a standard deviation above this: a noisy episode
     says little of its memories. Two voters who contradict each other have .5."""

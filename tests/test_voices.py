@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from langchain_core.documents import Document
 
 from langchain_memoryworth import MemoryWorthStore
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.ledger import standing
-from langchain_memoryworth.records import Status
+from langchain_memoryworth.records import EpisodeKey, Status
 from langchain_memoryworth.service.proposals import Why
 from tests.conftest import StoreMaker
 from tests.fakes import Clock, HashedWords, assert_exact, query
@@ -85,6 +88,93 @@ def test_a_broken_evaluator_among_three_sinks_no_memory(make_store: StoreMaker):
     assert (guarded.worth("a"), open_.worth("a")) == (1.0, 0.0)
     assert guarded.suppressed() == []
     assert "a" in {m.id for m in open_.suppressed()}
+
+
+# -- nobody alone can sink a memory
+
+TWO = {"v_min": 4, "exploration": 0.0, "corroborated": True}
+
+
+def votes(
+    store: MemoryWorthStore, name: str, good: Sequence[bool], source: str = "user", by: str = ""
+) -> None:
+    """Runs that showed "a" alone, each with the outcome of one voter."""
+    for n, outcome in enumerate(good):
+        store.governor.expose_documents(EpisodeKey(f"{name}-{n}"), [Document("", id="a")])
+        store.record_outcome(f"{name}-{n}", outcome, source=source, source_id=by)
+
+
+def status(store: MemoryWorthStore) -> Status:
+    return store.memory("a").status
+
+
+@pytest.mark.parametrize("confidence", [None, 0.9])
+def test_one_loud_voter_cannot_sink_a_memory_and_two_can(
+    make_store: StoreMaker, url: str, confidence: float | None
+):
+    guarded = filled(make_store(url, policy=plain(confidence=confidence, **TWO)))
+    open_ = filled(make_store(policy=plain(confidence=confidence, v_min=4, exploration=0.0)))
+    for store in (guarded, open_):
+        votes(store, "ada", [True] * 4, by="ada")
+        votes(store, "eve", [False] * 40, by="eve")
+    assert (status(guarded), status(open_)) == (Status.ACTIVE, Status.SUPPRESSED)
+    assert "not without the word of one voter" in guarded.explain("a").why
+    votes(guarded, "bob", [False] * 20, by="bob")
+    assert status(guarded) is Status.SUPPRESSED  # by eve without bob, by bob and ada without eve
+    assert_exact(guarded)
+
+
+def test_a_broken_evaluator_cannot_sink_a_memory(make_store: StoreMaker):
+    store = filled(make_store(policy=plain(**TWO)))
+    votes(store, "good", [True] * 5)
+    votes(store, "bad", [False] * 30, source="evaluator")
+    assert status(store) is Status.ACTIVE
+
+
+def test_who_decides_alone_suppresses_nothing(make_store: StoreMaker):
+    store = filled(make_store(policy=plain(**TWO)))
+    votes(store, "r", [False] * 20)
+    assert status(store) is Status.ACTIVE
+
+
+def test_when_one_of_two_takes_it_back_the_memory_comes_back(make_store: StoreMaker, url: str):
+    store = filled(make_store(url, policy=plain(**TWO)))
+    votes(store, "eve", [False] * 10, by="eve")
+    votes(store, "bob", [False] * 10, by="bob")
+    assert status(store) is Status.SUPPRESSED
+    assert store.revoke_source("user", source_id="bob") == 10
+    assert status(store) is Status.ACTIVE
+    assert "one voter" in store.history("a")[-1].reason
+    assert_exact(store)
+
+
+def test_nobody_alone_makes_a_decline(make_store: StoreMaker):
+    """A good memory that fails from some day on: by the word of eve alone, and then by that of ada, too."""
+    policy = plain(decline=0.99, theta_low=0.4, confidence=0.95, **TWO)
+    store, open_ = (
+        filled(make_store(policy=policy)),
+        filled(make_store(policy=policy.model_copy(update={"corroborated": False}))),
+    )
+    for each in (store, open_):
+        for by in ("ada", "bob", "eve"):
+            votes(each, by, [True] * 40, by=by)
+        votes(each, "eve-later", [False] * 40, by="eve")
+    assert (status(store), status(open_)) == (Status.ACTIVE, Status.SUPPRESSED)
+    votes(store, "ada-later", [False] * 40, by="ada")
+    assert status(store) is Status.SUPPRESSED
+    assert "declined" in store.history("a")[-1].reason
+
+
+def test_what_was_rolled_up_is_one_voice_of_its_source(make_store: StoreMaker, clock: Clock):
+    store = filled(make_store(policy=plain(**TWO), clock=clock))
+    votes(store, "eve", [False] * 10, by="eve")
+    clock.forward(days=100)
+    assert store.compact(timedelta(days=50)).episodes >= 9
+    votes(store, "bob", [False] * 2, by="bob")
+    assert status(store) is Status.ACTIVE  # bob's are too few without what was rolled up
+    votes(store, "bob-again", [False] * 2, by="bob")
+    assert status(store) is Status.SUPPRESSED
+    assert_exact(store)
 
 
 # -- runs that voters do not agree about

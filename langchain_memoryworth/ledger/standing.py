@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from langchain_memoryworth import statuses
 from langchain_memoryworth.estimators.base_rates import room
 from langchain_memoryworth.estimators.evidence import Evidence
-from langchain_memoryworth.ledger import priors
+from langchain_memoryworth.ledger import deciders, priors
 from langchain_memoryworth.ledger.database import Session, Statement
 from langchain_memoryworth.ledger.schema import COUNTERS
 from langchain_memoryworth.policy import Policy
@@ -164,11 +164,16 @@ def follow(
     if standing.status is Status.QUARANTINED and policy.enough(recent):  # asked last: it reads much
         sources = session.number(SOURCES, seq=standing.seq, epoch=standing.epoch)
     status = policy.next_status(standing.status, recent, sources=sources, declined=declined)
+    alone = ""
+    if policy.corroborated and status is Status.SUPPRESSED:
+        at = standing.seq, standing.epoch, standing.status
+        if deciders.sunk_by_one(session, *at, recent, policy, declined=declined):
+            status, alone = Status.ACTIVE, ", low by the word of one voter only"
     if status is standing.status:
         return False
     if status is Status.SUPPRESSED and not _may_suppress(session, standing.seq, policy):
         return False
-    reason = policy.reason(recent)
+    reason = policy.reason(recent) + alone
     if declined and status is Status.SUPPRESSED:
         reason += f", declined with P >= {policy.decline:g}"
     kind = statuses.automatic(standing.status, status)

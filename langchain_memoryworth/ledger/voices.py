@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from itertools import groupby
-from operator import itemgetter
-from typing import NamedTuple
+from collections.abc import Mapping
 
 from langchain_memoryworth.ledger.database import Database, Statement
+from langchain_memoryworth.ledger.deciders import Voice, deciding
 from langchain_memoryworth.records import OutcomeKey, SourceShare
-
-
-class Voice(NamedTuple):
-    """Who said an outcome.
-
-    Attributes:
-        source_id: The source's own id of it, such as a voter.
-    """
-
-    source: str
-    source_id: str
-
-
-Row = tuple[int, str, str, str, str, float | None]
-"""Number and id of the run, source, source_id, metric, reward (None withdraws)."""
 
 
 class Voices:
@@ -51,36 +34,6 @@ class Voices:
             for said, reward in newest.items()
             if reward is not None and source_id in (None, said[1].source_id)
         ]
-
-
-def deciding(rows: Iterable[Row], sources: tuple[str, ...], metric: str) -> dict[str, Voice]:
-    """Who decides each run: of the outcomes in force, by the order of the sources, then the newest.
-
-    Args:
-        rows: All outcomes, of each run together and in the order in which they came.
-        sources: `Policy.sources`.
-        metric: `Policy.metric`.
-
-    Examples:
-        >>> said = [(1, "r", "bot", "", "", 1.0), (1, "r", "user", "ada", "", 0.0)]
-        >>> deciding(said, ("user",), "")
-        {'r': Voice(source='user', source_id='ada')}
-        >>> deciding([*said, (1, "r", "user", "ada", "", None)], ("user",), "")
-        {'r': Voice(source='bot', source_id='')}
-    """
-    place = {source: i for i, source in enumerate(sources)}
-    found: dict[str, Voice] = {}
-    for _, some in groupby(rows, key=itemgetter(0)):
-        current: dict[tuple[str, str, str], str] = {}
-        for _, id_, source, source_id, of, reward in some:
-            current.pop((source, source_id, of), None)
-            if reward is not None and of in ("", metric):
-                current[source, source_id, of] = id_
-        if current:
-            newest_first = reversed(current)
-            best = min(newest_first, key=lambda key: place.get(key[0], len(place)))
-            found[current[best]] = Voice(*best[:2])
-    return found
 
 
 def shares(decided: Mapping[str, Voice]) -> list[SourceShare]:

@@ -227,6 +227,10 @@ def _verdict(recent: Evidence, policy: Policy) -> str:
     verdict = policy.verdict(recent)
     if verdict is Verdict.UNCERTAIN:
         return f"a verdict needs {policy.v_min:g} retrievals, so it is uncertain"
+    if verdict is Verdict.LOW and policy.corroborated:
+        return (
+            "it is low, but not without the word of one voter, or there is no room to suppress it"
+        )
     if verdict is Verdict.LOW:
         return "it is low, but this policy suppresses nothing"
     return f"it is {verdict}, and only below {policy.theta_low:g} it would be suppressed"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from langchain_memoryworth.estimators.evidence import Evidence, Verdict
 from langchain_memoryworth.ledger.audit import Settlement, Together
-from langchain_memoryworth.ledger.voices import Voice
+from langchain_memoryworth.ledger.deciders import Voice
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Memory, Status
 from langchain_memoryworth.service.proposals import SUGGESTION, Proposal, Why
