@@ -100,7 +100,7 @@ def votes(
 ) -> None:
     """Runs that showed "a" alone, each with the outcome of one voter."""
     for n, outcome in enumerate(good):
-        store.governor.expose_documents(EpisodeKey(f"{name}-{n}"), [Document("", id="a")])
+        store.governor.journal.expose_documents(EpisodeKey(f"{name}-{n}"), [Document("", id="a")])
         store.record_outcome(f"{name}-{n}", outcome, source=source, source_id=by)
 
 
