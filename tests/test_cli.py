@@ -8,6 +8,8 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
+
 COMMAND = Path(sys.executable).with_name("langchain-memoryworth")
 
 
@@ -55,6 +57,14 @@ def test_an_error_of_ours_is_one_line(tmp_path: Path):
     assert done.returncode == 1
     assert "no SQLite file" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("plot", ["nowhere/demo.png", "."])
+def test_a_plot_that_cannot_be_written_is_said_before_the_work_is_done(tmp_path: Path, plot: str):
+    done = run("demo", "--plot", plot, "--database", f"{tmp_path}/kept.db", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {plot}: give a file in a folder that is there")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_short_demo_runs_to_its_end(tmp_path: Path):

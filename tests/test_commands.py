@@ -210,6 +210,12 @@ def test_revoking_a_source_asks_first(cli: Cli):
     assert answer(cli("doctor", "--json"))["problems"] == []
 
 
+@pytest.mark.parametrize("days", ["inf", "nan", "1e300", "-1"])
+def test_an_age_that_is_none_is_a_usage_error(cli: Cli, days: str):
+    done = cli("compact", "--older-than", days, "--yes")
+    assert (done.exit_code, type(done.exception)) == (2, SystemExit)
+
+
 def test_compacting_asks_first(cli: Cli, file: Path):
     before = answer(cli("status", "--json"))
     refused = cli("compact", "--older-than", "0", input="n\n")

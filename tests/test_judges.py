@@ -13,6 +13,7 @@ from langchain_core.runnables import RunnableLambda
 
 from langchain_memoryworth import (
     MemoryWorthCallbackHandler,
+    MemoryWorthMiddleware,
     MemoryWorthStore,
     Outcome,
     Run,
@@ -24,7 +25,7 @@ from langchain_memoryworth import (
     output_key,
     tool_errors_as_failure,
 )
-from langchain_memoryworth.errors import RunFailedError
+from langchain_memoryworth.errors import InvalidInputError, RunFailedError
 from tests.runs_fixtures import filled, text
 
 
@@ -197,3 +198,57 @@ def test_what_is_no_exception_counts_only_by_name(store: MemoryWorthStore) -> No
         1,
     ]
     assert store.worth("cedar") == store.worth("delta") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("keywords", "output", "expected"),
+    [
+        ("Prague", "It is Prague.", True),
+        ("Prague", "P r a g u e", False),
+        (lambda r: "Prague", "It is Prague.", True),
+        ([], "It is Prague.", None),
+        (lambda r: [], "It is Prague.", None),
+        ([" "], "It is Prague.", None),
+        (["", "Prague"], "It is Brno.", False),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("every", [True, False])
+def test_one_keyword_is_no_list_of_letters_and_none_says_nothing(
+    keywords: Any, every: bool, output: str, expected: bool | None
+) -> None:
+    assert keyword_match(keywords, every=every)(run(output)) is expected
+
+
+async def later(run: Run) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda s: output_key(None), "key=None"),
+        (lambda s: output_key(""), "key=''"),
+        (lambda s: exact_match(5), "reference=5"),
+        (lambda s: keyword_match(5), "keywords=5"),
+        (lambda s: keyword_match(["a", 5]), r"keywords=\['a', 5\]"),
+        (lambda s: exceptions_as_failure("ValueError"), "types='ValueError'"),
+        (lambda s: exceptions_as_failure(ValueError()), r"types=ValueError\(\)"),
+        (lambda s: first_known(exact_match("4"), None), "judges=None"),
+        (lambda s: first_known(later), "judges is a coroutine function"),
+        (lambda s: evaluator("qa"), "'qa' is no evaluator"),
+        (lambda s: MemoryWorthCallbackHandler(s, source=5), "source=5"),
+        (lambda s: MemoryWorthCallbackHandler(s, source=""), "source=''"),
+        (lambda s: MemoryWorthCallbackHandler(s, True), "outcome=True"),
+        (lambda s: MemoryWorthCallbackHandler(s, later), "outcome is a coroutine"),
+        (lambda s: MemoryWorthMiddleware(s, outcome=later), "outcome is a coroutine"),
+        (lambda s: MemoryWorthMiddleware(s, used=["a"]), r"used=\['a'\]"),
+        (lambda s: MemoryWorthMiddleware(s, source=None), "source=None"),
+    ],
+)
+def test_what_could_only_fail_inside_a_run_is_refused_before(
+    store: MemoryWorthStore, make: Any, named: str
+) -> None:
+    """There it must not raise, so each outcome would be lost, however well it shows in `health()`."""
+    with pytest.raises(InvalidInputError, match=named):
+        make(store)

@@ -134,6 +134,32 @@ BAD: dict[str, tuple[type[Exception], Call]] = {
         InvalidInputError,
         lambda s: s.similarity_search("x", filter={"n": {"$gt": 1, "m": 2}}),
     ),
+    "min_similarity word": (
+        InvalidInputError,
+        lambda s: s.similarity_search("x", min_similarity="high"),
+    ),
+    "min_similarity 5": (InvalidInputError, lambda s: s.similarity_search("x", min_similarity=5)),
+    "min_similarity NaN": (
+        InvalidInputError,
+        lambda s: s.similarity_search("x", min_similarity=math.nan),
+    ),
+    "min_similarity bool": (
+        InvalidInputError,
+        lambda s: s.similarity_search("x", min_similarity=True),
+    ),
+    "lambda_mult 5": (
+        InvalidInputError,
+        lambda s: s.max_marginal_relevance_search("x", lambda_mult=5),
+    ),
+    "lambda_mult word": (
+        InvalidInputError,
+        lambda s: s.max_marginal_relevance_search("x", lambda_mult="x"),  # type: ignore[arg-type]
+    ),
+    "fetch_k 0": (InvalidInputError, lambda s: s.max_marginal_relevance_search("x", fetch_k=0)),
+    "fetch_k word": (
+        InvalidInputError,
+        lambda s: s.max_marginal_relevance_search("x", fetch_k="20"),  # type: ignore[arg-type]
+    ),
     "rank negative": (ValueError, lambda s: s.similarity_search("x", rank=(-1, 1))),
     "rank zero": (ValueError, lambda s: s.similarity_search("x", rank=(0, 0))),
     "rank NaN": (ValueError, lambda s: s.similarity_search("x", rank=(math.nan, 1))),
@@ -144,6 +170,9 @@ BAD: dict[str, tuple[type[Exception], Call]] = {
         lambda s: s.similarity_search("x", namespace=("",)),
     ),
     "namespace number": (NamespaceError, lambda s: s.add_texts(["x"], namespace=(7,))),  # type: ignore[arg-type]
+    "namespace number alone": (NamespaceError, lambda s: s.similarity_search("x", namespace=7)),
+    "namespace set": (NamespaceError, lambda s: s.add_texts(["x"], namespace={"a", "b"})),  # type: ignore[arg-type]
+    "namespace mapping": (NamespaceError, lambda s: s.add_texts(["x"], namespace={"a": 1})),  # type: ignore[arg-type]
     "namespace of another run": (NamespaceError, lambda s: s.add_texts(["x"], namespace="{user}")),
     # outcomes
     "outcome string": (InvalidOutcomeError, lambda s: s.record_outcome("run", "INCORRECT")),  # type: ignore[arg-type]
@@ -242,12 +271,16 @@ def test_the_value_is_in_the_message_and_an_attribute(store: MemoryWorthStore) -
         {"namespace": ("a", "")},
         {"url": "memories.db"},
         {"url": "nosuchdb:///x"},
+        {"url": "sqlite+aiosqlite:///memories.db"},
+        {"url": "sqlite://memories.db"},
+        {"namespace": None},
     ],
     ids=repr,
 )
 def test_a_store_that_cannot_be_meant_is_not_opened(make_store: StoreMaker, options: Any) -> None:
-    with pytest.raises(InvalidInputError):
+    with pytest.raises(InvalidInputError) as error:
         make_store(**options)
+    assert len(str(error.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -408,7 +441,7 @@ def test_an_empty_file_is_a_fresh_store(make_store: StoreMaker, tmp_path: Path) 
 def test_a_folder_that_does_not_exist(make_store: StoreMaker, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="folder"):
         make_store(f"sqlite:///{tmp_path}/nowhere/memories.db")
-    with pytest.raises(StorageError):
+    with pytest.raises(StorageError, match="check that it is a file"):
         make_store(f"sqlite:///{tmp_path}")
 
 

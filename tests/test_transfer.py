@@ -355,7 +355,7 @@ HEAD = Header(dimension=None).model_dump_json().encode() + b"\n"
 )
 def test_what_is_no_export_is_a_typed_error(make_store: StoreMaker, tmp_path: Path, raw: bytes):
     (tmp_path / "x.jsonl").write_bytes(raw)
-    with pytest.raises(ImportFileError):
+    with pytest.raises(ImportFileError, match=r"x\.jsonl, (line \d|the file): "):
         make_store().import_file(tmp_path / "x.jsonl")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,9 +17,8 @@ from langchain_core.tracers.context import register_configure_hook
 from langgraph.callbacks import GraphCallbackHandler, GraphInterruptEvent, GraphResumeEvent
 
 from langchain_memoryworth.adapters.recorder import Recorder
-from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.outcomes.attribution import Attribution
-from langchain_memoryworth.outcomes.judges import OutcomeFunction
+from langchain_memoryworth.outcomes.judges import OutcomeFunction, check_rules
 from langchain_memoryworth.service.governor import governor_of
 
 _Event = TypeVar("_Event", bound=Callable[..., None])
@@ -99,8 +97,7 @@ class MemoryWorthCallbackHandler(GraphCallbackHandler):
         source: str = "handler",
         used: Attribution | None = None,
     ) -> None:
-        for name, function in (("outcome", outcome), ("used", used)):
-            _check_function(name, function)
+        check_rules(source, outcome=outcome, used=used)
         self._recorder = Recorder(governor_of(store), outcome, source, used=used, told=self._told)
 
     @property
@@ -286,17 +283,6 @@ class MemoryWorthCallbackHandler(GraphCallbackHandler):
         """A tool raised."""
         self._recorder.tool_failed(run_id, error)
         self._recorder.ended(run_id, None, error)
-
-
-def _check_function(name: str, function: Any) -> None:
-    if function is not None and not callable(function):
-        raise InvalidInputError(f"{name}={function!r}; give a function of the run", value=function)
-    if inspect.iscoroutinefunction(function):
-        raise InvalidInputError(
-            f"{name} is a coroutine function; give a plain one: under async it is called in a "
-            "thread of its own and may block",
-            value=function,
-        )
 
 
 class _AttachedHandler(MemoryWorthCallbackHandler):

@@ -27,7 +27,12 @@ from langchain_memoryworth.adapters.turns import STATE_KEY, Turns, document_of, 
 from langchain_memoryworth.adapters.write_back import ToolName, write_back_tools
 from langchain_memoryworth.errors import InvalidInputError, MissingExtraError
 from langchain_memoryworth.outcomes.attribution import Attribution
-from langchain_memoryworth.outcomes.judges import OutcomeFunction, is_rejection, text_of
+from langchain_memoryworth.outcomes.judges import (
+    OutcomeFunction,
+    check_rules,
+    is_rejection,
+    text_of,
+)
 from langchain_memoryworth.service.governor import governor_of
 from langchain_memoryworth.service.namespaces import checked
 
@@ -108,11 +113,7 @@ class MemoryWorthMiddleware(AgentMiddleware[MemoryWorthState, Any, Any]):
         _one_of("recall", recall, ("agent", "model"))
         _one_of("place", place, ("system", "message"))
         _one_of("episode", episode, ("turn", "thread"))
-        for name, function in (("outcome", outcome), ("used", used)):
-            if function is not None and not callable(function):
-                raise InvalidInputError(
-                    f"{name}={function!r}; give a function of the run", value=function
-                )
+        check_rules(source, outcome=outcome, used=used)
         governor = governor_of(store)
         self._turns = Turns(
             governor,

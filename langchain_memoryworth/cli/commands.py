@@ -11,6 +11,7 @@ import typer
 
 from langchain_memoryworth.cli import deciding, keeping, looking, moving
 from langchain_memoryworth.cli.console import AsJson, bars, say, url_of
+from langchain_memoryworth.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from langchain_memoryworth.adapters.vectorstore import MemoryWorthStore
@@ -44,6 +45,8 @@ def demo(
     """Watch an agent find out which of its recipes an upgrade has broken."""
     from langchain_memoryworth.demo.show import as_document, plot_result, print_result
 
+    if plot.is_dir() or not plot.parent.is_dir():  # not after minutes
+        raise InvalidInputError(f"{plot}: give a file in a folder that is there", value=plot)
     result, health = _demo(episodes, block, seed, database, as_json=as_json)
     if not as_json:
         print_result(result)

@@ -20,7 +20,8 @@ def register(app: typer.Typer) -> None:
 
 def compact(
     days: Annotated[
-        float, typer.Option("--older-than", min=0, help="Age in days; younger runs are kept.")
+        float,
+        typer.Option("--older-than", min=0, max=36_500, help="Age in days; younger runs are kept."),
     ],
     database: Store = DEFAULT,
     yes: Yes = False,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +32,25 @@ def print_result(result: DemoResult, most: int = 12) -> None:
         rates.add_row(span, f"{without:.1%}", f"{with_worth:.1%}", f"{with_worth - without:+.1%}")
     console.print(rates)
 
-    held = Table(title=f"Suppressed recipes: {len(result.suppressed)}, the most used {most}")
-    for column in ("recipe", "hits+", "hits-", "worth", "truth"):
-        held.add_column(column, justify="left" if column == "recipe" else "right")
+    held = Table(
+        title=f"Suppressed recipes: {len(result.suppressed)}, the most used {most}",
+        caption="hits are shares of runs: nearly all of one goes to the recipe that was run",
+    )
+    held.add_column("recipe", no_wrap=True, overflow="ellipsis")
+    for column in ("hits+", "hits-", "worth", "truth"):
+        held.add_column(column, justify="right")
     for memory in result.suppressed[:most]:
         e = memory.evidence
         first_line = memory.text.splitlines()[0]
         truth = "broken" if _broken(result, memory.id) else "[red]works[/red]"
         counters = (f"{e.hits_positive:.2f}", f"{e.hits_negative:.2f}", f"{e.worth:.2f}")
-        held.add_row(escape(textwrap.shorten(first_line, 44, placeholder="...")), *counters, truth)
+        held.add_row(escape(first_line), *counters, truth)
     console.print(held)
     broken = sum(1 for r in result.recipes.values() if not r.works)
     console.print(
         f"{result.truly_broken} of {len(result.suppressed)} suppressed recipes are truly broken "
-        f"(there are {broken}); good memories hurt: {result.good_hurt}."
+        f"(there are {broken}); good memories hurt: {result.good_hurt}.",
+        soft_wrap=True,
     )
 
 

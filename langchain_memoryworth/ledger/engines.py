@@ -87,11 +87,12 @@ def open_engine(url: str, durability: Durability, pool_size: int | None) -> Open
         parsed = make_url(url)
         if parsed.get_backend_name() == "postgresql":
             return _postgres(parsed, durability, pool_size or 5)
-        if parsed.get_backend_name() == "sqlite":
+        if parsed.drivername in ("sqlite", "sqlite+pysqlite"):  # no other driver is synchronous
             return _sqlite(parsed, durability)
     except (ArgumentError, NoSuchModuleError) as error:
+        reason = " ".join(str(error).split())
         raise errors.InvalidInputError(
-            f"{url!r} is no database URL ({error}); give sqlite:///memories.db, sqlite:// or "
+            f"{url!r} is no database URL ({reason}); give sqlite:///memories.db, sqlite:// or "
             "postgresql+psycopg://...",
             value=url,
         ) from error
@@ -148,7 +149,11 @@ _SQLITE_ERRORS: tuple[tuple[str, type[errors.StorageError], str], ...] = (
     ("SQLITE_LOCKED", errors.StorageBusyError, "another connection holds it; try again"),
     ("SQLITE_NOTADB", errors.CorruptStorageError, "this is no SQLite file"),
     ("SQLITE_CORRUPT", errors.CorruptStorageError, "the file is damaged; restore a copy"),
-    ("SQLITE_CANTOPEN", errors.StorageError, "check that the folder exists and may be written"),
+    (
+        "SQLITE_CANTOPEN",
+        errors.StorageError,
+        "check that it is a file, in a folder that exists and may be written",
+    ),
 )
 
 # -- Postgres ---------------------------------------------------------------------------------------------------------

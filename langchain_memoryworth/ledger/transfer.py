@@ -64,13 +64,15 @@ def read(path: Path, progress: Progress = unwatched) -> Parcel:
     """Read and check a file.
 
     Raises:
-        ImportFileError: Naming the line, and what is wrong with it.
+        ImportFileError: Naming the file, the line, and what is wrong with it.
     """
     try:
         with path.open("rb") as file:
             lines = _lines(file, path.stat().st_size, progress)
             header = _header(next(lines, (1, b"")))
             records = [(n, _parse(n, line)) for n, line in lines]
+    except ImportFileError as error:  # a line does not know of which file it is
+        raise ImportFileError(str(path), error.line, error.problem) from error
     except OSError as error:
         raise ImportFileError(str(path), 0, f"it cannot be read ({error})") from error
     parcel = Parcel(

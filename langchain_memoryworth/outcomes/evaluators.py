@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from langchain_core.runnables import Runnable
 
+from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.outcomes.judges import Judgement, OutcomeFunction, Run, text_of
 from langchain_memoryworth.records import Outcome
 
@@ -42,6 +43,11 @@ def evaluator(
         >>> evaluator(ragas_like, metric="faithfulness")(Run("r", "r", result="Prague"))
         0.9
     """
+    if not (hasattr(judge, "evaluate_strings") or isinstance(judge, Runnable) or callable(judge)):
+        raise InvalidInputError(
+            f"{judge!r} is no evaluator; give one of LangChain, a runnable, or a function",
+            value=judge,
+        )
 
     def outcome(run: Run) -> Judgement:
         wanted = reference(run) if callable(reference) else reference

@@ -6,6 +6,7 @@ known is the default answer everywhere here: a run that ended has not succeeded 
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 
 from langchain_core.documents import Document
 
-from langchain_memoryworth.errors import RunFailedError
+from langchain_memoryworth.errors import InvalidInputError, RunFailedError
 from langchain_memoryworth.records import Outcome
 
 
@@ -66,6 +67,22 @@ OutcomeFunction = Callable[[Run], Judgement]
 Answer = TypeVar("Answer")
 
 
+def check_rules(source: str, **rules: Any) -> None:
+    """Refuse what could only fail inside a run, where it must not raise: every outcome would be lost.
+
+    Args:
+        source: Under which name outcomes are to be recorded.
+        **rules: Functions of a run by the name of the argument that gave them; None for none.
+
+    Raises:
+        InvalidInputError: If the name is empty or no text, or a rule is no plain function.
+    """
+    _check(isinstance(source, str) and bool(source), "source", source, "a name such as 'user'")
+    for name, rule in rules.items():
+        if rule is not None:
+            _check_rule(name, rule)
+
+
 def output_key(key: str) -> OutcomeFunction:
     """The outcome stands in the output under a key, as in `{"answer": ..., "success": True}`.
 
@@ -77,6 +94,7 @@ def output_key(key: str) -> OutcomeFunction:
         >>> output_key("ok")(Run("r", "r", result={"messages": [], "structured_response": {"ok": True}}))
         True
     """
+    _check(isinstance(key, str) and bool(key), "key", key, "a key of the output")
 
     def judge(run: Run) -> Judgement:
         outputs = run.outputs
@@ -103,6 +121,8 @@ def exact_match(reference: Callable[[Run], str] | str) -> OutcomeFunction:
         >>> exact_match("Prague")(Run("r", "r", result=" prague "))
         True
     """
+    told = isinstance(reference, str) or callable(reference)
+    _check(told, "reference", reference, "a text, or a function of the run")
 
     def judge(run: Run) -> bool:
         wanted = reference(run) if callable(reference) else reference
@@ -112,12 +132,12 @@ def exact_match(reference: Callable[[Run], str] | str) -> OutcomeFunction:
 
 
 def keyword_match(
-    keywords: Callable[[Run], Sequence[str]] | Sequence[str], *, every: bool = True
+    keywords: Callable[[Run], Sequence[str] | str] | Sequence[str] | str, *, every: bool = True
 ) -> OutcomeFunction:
-    """The keywords stand in the output as whole words, whatever their case.
+    """The keywords stand in the output as whole words, whatever their case; without keywords nothing is known.
 
     Args:
-        keywords: The words, or a function of the run.
+        keywords: The words, or a function of the run; a single text is one of them.
         every: All of them, or else any.
 
     Examples:
@@ -125,11 +145,17 @@ def keyword_match(
         >>> judge(Run("r", "r", result="Czechoslovakia is gone")), judge(Run("r", "r", result="Slovakia is small"))
         (False, True)
     """
+    words = isinstance(keywords, Sequence) and all(isinstance(w, str) for w in keywords)
+    told = words or callable(keywords)
+    _check(told, "keywords", keywords, "a list of words, or a function of the run")
 
-    def judge(run: Run) -> bool:
-        wanted = keywords(run) if callable(keywords) else keywords
+    def judge(run: Run) -> bool | None:
+        given = keywords(run) if callable(keywords) else keywords
+        wanted = [given] if isinstance(given, str) else list(given)
         text = text_of(run.outputs)
-        found = (re.search(rf"(?<!\w){re.escape(w)}(?!\w)", text, re.IGNORECASE) for w in wanted)
+        found = [_has_word(text, w) for w in wanted if w.strip()]
+        if not found:
+            return None
         return all(found) if every else any(found)
 
     return judge
@@ -146,6 +172,9 @@ def exceptions_as_failure(*types: type[BaseException]) -> OutcomeFunction:
         >>> judge(Run("r", "r", error=ValueError())), judge(Run("r", "r", error=TimeoutError()))
         (False, None)
     """
+    for kind in types:
+        known = isinstance(kind, type) and issubclass(kind, BaseException)
+        _check(known, "types", kind, "classes of exceptions")
     return _RaisedOneOf(types)
 
 
@@ -203,6 +232,8 @@ def first_known(*judges: Callable[[Run], Answer | None]) -> Callable[[Run], Answ
         >>> judge(Run("r", "r", result="4")), judge(Run("r", "r", error=ValueError()))
         (True, False)
     """
+    for judge in judges:
+        _check_rule("judges", judge)
     return _FirstKnown(judges)
 
 
@@ -222,6 +253,25 @@ def breaks_of(judge: Callable[[Run], Any]) -> tuple[type[BaseException], ...]:
     """What no `Exception` is, as a cancellation, and still an outcome in the eyes of an outcome function."""
     breaks: tuple[type[BaseException], ...] = getattr(judge, "breaks", ())
     return breaks
+
+
+def _check_rule(name: str, rule: Any) -> None:
+    _check(callable(rule), name, rule, "a function of the run")
+    if inspect.iscoroutinefunction(rule):
+        raise InvalidInputError(
+            f"{name} is a coroutine function; give a plain one: under async it is called in a "
+            "thread of its own and may block",
+            value=rule,
+        )
+
+
+def _check(right: bool, name: str, value: Any, wanted: str) -> None:
+    if not right:
+        raise InvalidInputError(f"{name}={value!r}; give {wanted}", value=value)
+
+
+def _has_word(text: str, word: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) is not None
 
 
 def text_of(outputs: Any) -> str:

@@ -18,19 +18,20 @@ def checked(namespace: Sequence[str] | str) -> Namespace:
     """A namespace as a tuple of segments; a single string is one segment.
 
     Raises:
-        NamespaceError: If a segment is empty or no string.
+        NamespaceError: If it is no sequence, or a segment is empty or no string.
 
     Examples:
         >>> checked("acme"), checked(["users", "7"])
         (('acme',), ('users', '7'))
     """
-    segments = (namespace,) if isinstance(namespace, str) else tuple(namespace)
-    if not all(isinstance(s, str) and s for s in segments):
+    listed = (namespace,) if isinstance(namespace, str) else namespace
+    # A set has no order: the same one would be another namespace in the next process.
+    if not isinstance(listed, Sequence) or not all(isinstance(s, str) and s for s in listed):
         raise NamespaceError(
             f"{namespace!r} is no namespace; give a tuple of strings that are not empty",
             value=namespace,
         )
-    return segments
+    return tuple(listed)
 
 
 def resolved(namespace: Namespace, metadata: Mapping[str, Any] | None = None) -> Namespace:

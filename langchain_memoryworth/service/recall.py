@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, fields
+from numbers import Real
+from typing import Any, NamedTuple
 
 import numpy as np
 from langchain_core.documents import Document
 from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from numpy.typing import NDArray
 
+from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.estimators.draws import explores, holds_out
 from langchain_memoryworth.ledger.database import Database
 from langchain_memoryworth.ledger.memories import Memories
@@ -45,6 +47,21 @@ class Query:
     diversity: float | None = None
     fetch_k: int = 20
     episode_id: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what would only look like a question without an answer."""
+        if self.min_similarity is not None:
+            check_number("min_similarity", self.min_similarity, -1, 1)
+        if self.diversity is not None:
+            check_number("diversity (lambda_mult)", self.diversity, 0, 1)
+        if not isinstance(self.fetch_k, int) or self.fetch_k < 1:
+            raise InvalidInputError(
+                f"fetch_k={self.fetch_k!r}; give a whole number of at least 1", value=self.fetch_k
+            )
+
+
+OPTIONS = tuple(f.name for f in fields(Query) if f.name not in {"vector", "k", "episode_id"})
+"""What a search may be told beside its vector and k."""
 
 
 class Selected(NamedTuple):
@@ -197,6 +214,19 @@ def _hold_out(
             shown = [c._replace(propensity=1 - chances.of(c.seq)) for c in chosen]
             return shown, list(out.values())
         out |= {c.seq: c._replace(arm=Arm.HELD_OUT, propensity=chances.of(c.seq)) for c in drawn}
+
+
+def check_number(name: str, value: Any, low: float, high: float) -> None:
+    """Refuse what is no number in a range, NaN and bools among it.
+
+    Raises:
+        InvalidInputError: Naming the value and the range.
+    """
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    if not real or not low <= float(value) <= high:
+        raise InvalidInputError(
+            f"{name}={value!r}; give a number from {low:g} to {high:g}", value=value
+        )
 
 
 def on_probation(selected: Selected, propensity: float) -> Selected:
