@@ -1,6 +1,6 @@
 """A store of a million: how long it takes to open, how near the graph and float16 come to the exact answer, and how fast.
 
-The memories are what lies between sentences that all-MiniLM-L6-v2 has embedded, the queries others of these sentences.
+The memories are made of 24,000 sentences that all-MiniLM-L6-v2 has embedded, see `sentences`; the queries are others.
 `python -m benchmarks.million` takes about 8 GB of memory, 4 GB of disk and, mostly for the graph, the better part of an hour
 on one thread; `--count 100000` is enough to see how it goes. `--into docs/scale.md` writes the tables into the page.
 """
@@ -23,12 +23,12 @@ from benchmarks.data import DIMENSION, Floats, filled, folder
 from benchmarks.machine import description
 from benchmarks.sentences import embedded, grown
 from benchmarks.tables import put, table
-from langchain_memoryworth.vectors.coordinates import TERMS
+from langchain_memoryworth.vectors.coordinates import TERMS, Coordinates
 from langchain_memoryworth.vectors.graphs import Graphs
 from langchain_memoryworth.vectors.index import Kind, VectorIndex
 
 _K = 10
-_QUERIES = 100
+_QUERIES = 50
 _TEXTS = 24_000
 _WEIGHTS = (1.0, *[0.0] * TERMS)
 CASES = (("anywhere", 0.0), *((w, s) for w in ("anywhere", "near", "topic") for s in (0.3, 0.9)))
@@ -59,6 +59,16 @@ class Line(NamedTuple):
     taken: float
     flat: float
     exact: float
+
+
+class Likeness(NamedTuple):
+    """How much a graph finds of the nearest with few nodes in view: among sentences, and among as many that are grown from some."""
+
+    real: float
+    grown: float
+    view: int
+    count: int
+    some: int
 
 
 class Results(NamedTuple):
@@ -140,7 +150,25 @@ def _around(vectors: Floats, query: Floats, where: str, share: float) -> NDArray
     return hidden
 
 
-def page(results: Results, count: int) -> str:
+def likeness(texts: Floats, asked: Floats, count: int, view: int = 64) -> Likeness:
+    """Whether what is grown is like what is real, at the same growth as that of so many from all of these."""
+    some = max(10, len(texts) ** 2 // count)
+    found = (_found(v, asked, view) for v in (texts, grown(texts[:some], len(texts))))
+    return Likeness(*found, view, len(texts), some)
+
+
+def _found(vectors: Floats, asked: Floats, view: int) -> float:
+    at = Coordinates(DIMENSION, graph=True)
+    at.append(vectors, np.zeros((len(vectors), TERMS)))
+    full = np.zeros(at.width, np.float32)
+    hits = 0
+    for query in asked:
+        _, rows = at.walk(at.weighted(query, _WEIGHTS, full), _K, view)
+        hits += len(set(rows.tolist()) & set(np.argsort(-(vectors @ query))[:_K].tolist()))
+    return hits / (_K * len(asked))
+
+
+def page(results: Results, count: int, alike: Likeness) -> str:
     """The tables in Markdown."""
     graphed = [
         [f"{x.share:.0%} {x.where}", f"{x.recall:.3f}", *_times(x), f"{x.exact:.0%}"]
@@ -170,9 +198,17 @@ def page(results: Results, count: int) -> str:
         table(("index", "seconds", "of the processor", "GB of memory", "bytes a memory"), opened),
         f"{kept} Searches of it:",
         table(head, graphed),
+        _said(alike),
         f"`flat-fp16` with {half.share:.0%} held back {half.where}: {rounded}.",
     ]
     return "\n\n".join(parts)
+
+
+def _said(alike: Likeness) -> str:
+    return (
+        f"With {alike.view} nodes in view a graph finds {alike.real:.3f} of the nearest among {alike.count:,} sentences, and "
+        f"{alike.grown:.3f} among as many that are grown from {alike.some} of them, as the memories are from all."
+    )
 
 
 def _times(line: Line) -> tuple[str, str]:
@@ -189,7 +225,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with folder() if given.folder is None else nullcontext(given.folder) as place:
         texts = embedded(_TEXTS + _QUERIES, place)
         vectors = grown(texts[:_TEXTS], given.count)
-        text = page(measured(place, vectors, texts[_TEXTS:]), given.count)
+        asked = texts[_TEXTS:]
+        alike = likeness(texts[:_TEXTS], asked, given.count)
+        text = page(measured(place, vectors, asked), given.count, alike)
     if given.into is None:
         print(text)
     else:

@@ -127,7 +127,9 @@ def test_a_million_in_small(tmp_path: Path) -> None:
     assert lines[-1].exact == 1  # nine in ten around the query
     assert results.rounded.recall >= 0.9
     assert list(results.opened) == [name for name, _ in million.OPENINGS]
-    text = million.page(results, 3_000)
+    alike = million.likeness(unit_vectors(200), unit_vectors(5, seed=1), 3_000)
+    assert alike.real == 1  # as 64 of 200 nodes are nearly all
+    text = million.page(results, 3_000, alike)
     assert text.count("\n| ") == 2 * 2 + len(lines) + len(results.opened)
 
 
