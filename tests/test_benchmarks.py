@@ -32,7 +32,7 @@ EXPECTED = {
         "FULL",
     ],
     "threads": ["group commit", "SQLite", "Postgres", "outcomes a second"],
-    "stores": ["InMemoryVectorStore", "of langchain-community"],
+    "stores": ["InMemoryVectorStore", "of langchain-community", "30% held back"],
     "langgraph_stores": [
         "`InMemoryStore` of LangGraph, search among",
         "memory of",
