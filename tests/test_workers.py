@@ -58,7 +58,7 @@ def test_four_workers_see_everything_at_their_next_call(
         assert ("a", "apple pie") in served()
         workers[3]("store.delete(['u3'])")
         workers[2]("store.governor._governance.deprecate((), ['u2'], 'me', '', 0.0)")
-        erase = "__import__('langchain_memoryworth.ledger.erasure').erasure.Erasure"
+        erase = "__import__('langchain_memoryworth.ledger.erasure').ledger.erasure.Erasure"
         workers[1](f"{erase}(store.governor.database).ids((), ['u1'], 'me', '', 0.0)")
         assert {id_ for id_, _ in served()} == {"a", "p", "u0"}
         workers[0]("store.pin('p')")
