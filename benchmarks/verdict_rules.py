@@ -42,10 +42,7 @@ def ratio(v_min: int, theta: float = THETA) -> Rule:
 
 def bounds(v_min: int, prior: Prior = PRIOR, flip: float = 0.0) -> Rule:
     """P(p < theta) >= .95, by a policy that decides by nothing else."""
-    policy = Policy.paper(
-        theta_low=THETA, v_min=v_min, confidence=0.95, prior="pool", flip_rate=flip
-    )
-    judge = policy.informed(prior)
+    judge = Policy.paper(theta_low=THETA, v_min=v_min, confidence=0.95, prior=prior, flip_rate=flip)
 
     def low(s: int, n: int) -> bool:
         counted = Evidence(s * UNIT, (n - s) * UNIT, n * UNIT, n * UNIT, n)

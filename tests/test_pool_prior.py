@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from langchain_memoryworth import MemoryWorthStore, Policy, Status, Verdict
 from langchain_memoryworth.errors import InvalidInputError
@@ -113,6 +114,25 @@ def test_putting_the_policy_in_force_learns_it_for_all_namespaces(
     assert again.explain("m0", namespace="acme").belief.mean == 0.5
     assert make_store(url).explain("m30").belief.mean == mean  # another process
     assert store.explain("m30").belief.mean == mean  # one that was there before
+
+
+def test_who_knows_a_prior_gives_it(make_store: StoreMaker, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/notes.db"
+    make_store(url, policy=plain(prior=(8, 2), confidence=0.95))
+    store = filled(make_store, 1, None, url)  # as it was stored
+    assert store.policy.prior == (8.0, 2.0)
+    assert store.explain("m0").belief.mean == pytest.approx(0.8)
+    for j in range(13):
+        run(store, f"r{j}", ["m0"], j < 2)
+    assert suppressed(store) == set()  # it is LOW to a flat prior
+    with pytest.raises(InvalidInputError, match="prior is"):
+        store.learn_prior()
+
+
+@pytest.mark.parametrize("prior", [(0, 1), (1.0,), (-1, 2), "flat", 1.5, (float("inf"), 1)])
+def test_what_is_no_prior(prior: object) -> None:
+    with pytest.raises(ValidationError, match="prior"):
+        Policy(prior=prior)  # type: ignore[arg-type]
 
 
 def test_without_the_policy_there_is_nothing_to_learn(make_store: StoreMaker) -> None:

@@ -129,6 +129,6 @@ class Ranking(Thresholds):
         """
         if self.uncertain == "pool" and total > 0:
             return positive / total
-        if self.prior == "pool":
-            return self._pool[0] / sum(self._pool)
-        return self.prior
+        if isinstance(self.prior, float):
+            return self.prior
+        return self.beta[0] / sum(self.beta)

@@ -13,7 +13,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    PrivateAttr,
 )
 
 from langchain_memoryworth.estimators import credible
@@ -53,6 +52,9 @@ class Quarantine(BaseModel):
         """Whether a memory with this metadata is served at once."""
         return metadata.get(self.key) in self.trusted
 
+
+Beta = tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]]
+"""Successes and failures, each above 0."""
 
 TOLERANCE = 5e-7
 """How far a worth may be beyond a threshold and still count as on it: thirds in fixed point are off by 1e-10, and 4
@@ -97,29 +99,30 @@ class Thresholds(BaseModel):
     """A suppressed memory comes back at a worth of `theta_low + hysteresis`, so that it does not flicker."""
     suppress: bool = True
     """Whether LOW memories are held back by themselves. If False, verdicts are reported and nothing is hidden."""
-    prior: Annotated[float, Field(ge=0, le=1)] | Literal["pool"] = 0.5
-    """The worth assumed of a memory without evidence, in [0, 1]. With `pool` its namespace says it, and verdicts begin with what
-    it says and not with a flat prior: see `store.learn_prior`."""
+    prior: Annotated[float, Field(ge=0, le=1)] | Beta | Literal["pool"] = 0.5
+    """The worth assumed of a memory without evidence, in [0, 1]. Verdicts begin with a flat prior then; with two numbers they begin
+    with so many successes and failures, and with `pool` its namespace says how many: see `store.learn_prior`."""
     quarantine: Quarantine | None = None
     """Which new memories wait until outcomes speak for them; None means that none does."""
 
-    _pool: credible.Prior = PrivateAttr(default=credible.PRIOR)
-
     def informed(self, pool: credible.Prior) -> Self:
-        """The same policy, knowing the prior of a pool; it is no part of what is stored or compared as JSON.
+        """The same policy, knowing the prior of a pool.
 
         Examples:
             >>> good_pool = Thresholds(prior="pool").informed((8.0, 2.0))
             >>> round(good_pool.belief(Evidence()).mean, 2)
             0.8
         """
-        known = self.model_copy()
-        known._pool = pool  # noqa: SLF001
-        return known
+        return self.model_copy(update={"prior": pool})
+
+    @property
+    def beta(self) -> credible.Prior:
+        """The successes and failures that verdicts begin with."""
+        return self.prior if isinstance(self.prior, tuple) else credible.PRIOR
 
     def belief(self, evidence: Evidence, *, level: float = 0.9) -> credible.Belief:
         """The posterior of the success rate behind the evidence, see `credible.belief`."""
-        return credible.belief(evidence, level=level, prior=self._pool, flip=self.flip_rate)
+        return credible.belief(evidence, level=level, prior=self.beta, flip=self.flip_rate)
 
     def always(self, evidence: Evidence) -> tuple[float, float]:
         """Bounds of the success rate that are right at all times at once, however often one looks: with 95 %.
@@ -164,7 +167,7 @@ class Thresholds(BaseModel):
             theta_high=self.theta_high,
             confidence=self.confidence or 0.0,
             v_min=self.v_min,
-            prior=self._pool,
+            prior=self.beta,
             flip=self.flip_rate,
         )
 
@@ -197,7 +200,7 @@ class Thresholds(BaseModel):
             return np.array([self._by_bounds(r, n).value for r, n in pairs], dtype=np.str_)
         if self.confidence is not None:
             return credible.verdicts(
-                credible.Posterior(ratio, volume, self._pool),
+                credible.Posterior(ratio, volume, self.beta),
                 volume,
                 theta_low=self.theta_low,
                 theta_high=self.theta_high,
@@ -247,14 +250,10 @@ class Thresholds(BaseModel):
         harmless = not declined and (self.harm is None or evidence.surprise >= 0)
         # Where it is above 1/2, the flat prior may be what keeps a posterior below it, see `credible.is_below`; that of a
         # pool may anywhere. With flipped labels the density that is cut still has more above the ratio than below it.
-        flat = self.theta_low <= 0.5 and self._pool == credible.PRIOR
+        flat = self.theta_low <= 0.5 and not isinstance(self.prior, tuple)
         by_ratio = self.confidence is None or flat
-        if (
-            status is Status.ACTIVE
-            and harmless
-            and by_ratio
-            and self.rate(evidence) >= self.theta_low
-        ):
+        seen = self.rate(evidence) if self.flip_rate else evidence.worth
+        if status is Status.ACTIVE and harmless and by_ratio and seen >= self.theta_low:
             return status  # the usual case, and the cheapest to see
         if status is Status.QUARANTINED:
             released = self.quarantine is None or sources >= self.quarantine.sources
@@ -277,7 +276,7 @@ class Thresholds(BaseModel):
     def _surely_low(self, evidence: Evidence, confidence: float) -> bool:
         if evidence.effective_size < self.v_min:
             return False
-        a, b = credible.parameters(evidence.worth, evidence.effective_size, self._pool)
+        a, b = credible.parameters(evidence.worth, evidence.effective_size, self.beta)
         return credible.is_below(self._low(evidence), a, b, confidence, flip=self.flip_rate)
 
     def reason(self, evidence: Evidence) -> str:
@@ -289,8 +288,8 @@ class Thresholds(BaseModel):
         if self.flip_rate:
             words += f" ({self.rate(evidence):.3f} without flipped outcomes)"
             rules += f", flip_rate {self.flip_rate:g}"
-        if self.prior == "pool":
-            rules += f", prior {self._pool[0]:.2f} to {self._pool[1]:.2f}"
+        if isinstance(self.prior, tuple):
+            rules += f", prior {self.prior[0]:.2f} to {self.prior[1]:.2f}"
         if self.harm is not None:
             shift = effect_of(evidence.surprise, evidence.size)
             words += f", effect {shift:+.3f}"
