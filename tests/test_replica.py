@@ -22,7 +22,7 @@ def test_the_log_says_how_far_loading_has_come(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("langchain_memoryworth.vectors.replica.TELL_EVERY", 100)
-    monkeypatch.setattr("langchain_memoryworth.ledger.memories._PART", 64)
+    monkeypatch.setattr("langchain_memoryworth.ledger.feed._PART", 64)
     store = make_store(url)
     store.add_texts([f"text {i}" for i in range(250)])
     store.add_texts(["elsewhere"], namespace="small")

@@ -1,10 +1,9 @@
-"""The half of the ledger that holds texts: add, retire, revive, read, and feed the index."""
+"""The half of the ledger that holds texts: add, retire, revive and read."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -71,81 +70,6 @@ class Version(NamedTuple):
     explored: bool
     pinned: bool
     hold_out: float | None
-
-
-class Change(NamedTuple):
-    """What another process, or this one, has written: which rows to read again."""
-
-    revision: int
-    kind: str
-    low: int
-    high: int
-
-
-class Cursor(NamedTuple):
-    """How far a reader has followed the changes.
-
-    Attributes:
-        after: On SQLite the last revision that he has seen; on Postgres, where one with a lower revision may be
-            committed later, the first transaction that was not over when he looked.
-        seen: Revisions of later transactions that he has seen.
-    """
-
-    after: int
-    seen: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Feed:
-    """Rows for the index, column by column, each of length n.
-
-    Attributes:
-        seqs: Numbers of the memories, int64.
-        vectors: float32, shape (n, d).
-        held: True where the memory is suppressed.
-        waiting: True where it is held back whatever the policy does with LOW ones.
-        live: False where it was deleted, replaced or deprecated.
-        added_at: Unix time in seconds, float64.
-        expires_at: Likewise, by the memory's own time to live; infinite where it has none.
-        written_at: Likewise, when it was last stored.
-        counters: positive, negative, size, squared, surprise as in `Evidence`, int64, shape (5, n).
-    """
-
-    seqs: NDArray[np.int64]
-    vectors: NDArray[np.float32]
-    held: NDArray[np.bool_]
-    waiting: NDArray[np.bool_]
-    live: NDArray[np.bool_]
-    added_at: NDArray[np.float64]
-    expires_at: NDArray[np.float64]
-    written_at: NDArray[np.float64]
-    counters: NDArray[np.int64]
-
-    def take(self, which: NDArray[np.bool_]) -> Feed:
-        """Some of the rows; not copied if it is all of them."""
-        if which.all():
-            return self
-        columns = {f.name: getattr(self, f.name)[which] for f in fields(self)[:-1]}
-        return Feed(**columns, counters=self.counters[:, which])
-
-
-class Recount(NamedTuple):
-    """What outcomes moved of one memory; `counters` are those of `Feed`."""
-
-    seq: int
-    status: str
-    added_at: float
-    counters: tuple[int, ...]
-
-    @property
-    def waiting(self) -> bool:
-        """See `Feed`."""
-        return self.status in _WAITING
-
-    @property
-    def held(self) -> bool:
-        """See `Feed`."""
-        return self.status == _SUPPRESSED
 
 
 def document(metadata: Mapping[str, Any], memory_id: str) -> str:
@@ -423,86 +347,6 @@ class Memories:
             _HELD_BACK, namespace=namespace_key(namespace), prefix=prefix, length=len(prefix)
         )
 
-    # -- feeding the index ------------------------------------------------------------------------------------
-
-    def cursor(self, session: Session) -> Cursor:
-        """Where the database is now: the changes after it are yet to come."""
-        return self.changes(session, Cursor(session.number(_REVISION)))[1]
-
-    def count(self, session: Session, namespace: Namespace) -> int:
-        """How many live memories a namespace has."""
-        return session.number(_COUNT_LIVE, namespace=namespace_key(namespace))
-
-    def feed(self, session: Session, namespace: Namespace, dimension: int) -> Iterator[Feed]:
-        """All live memories of a namespace, in parts: at once they would take twice the memory, and the time."""
-        for rows in session.parts(_FEED_ALL, _PART, namespace=namespace_key(namespace)):
-            yield _feed(rows, dimension)
-
-    def feed_some(self, session: Session, seqs: Sequence[int]) -> dict[str, list[Any]]:
-        """Rows of certain memories by their namespace, to be given to `as_feed`."""
-        by_namespace: dict[str, list[Any]] = {}
-        for row in standing.select_in(session, _FEED_SOME, seqs):
-            by_namespace.setdefault(row[-1], []).append(row)
-        return by_namespace
-
-    def changes(self, session: Session, cursor: Cursor) -> tuple[list[Change], Cursor]:
-        """What was committed since, and where that leaves the reader."""
-        rows = session.rows(_CHANGES, after=cursor.after)
-        horizon = rows[0][5] if rows else None
-        found = [r for r in rows if r[0] is not None and r[0] not in cursor.seen]
-        if horizon is not None:
-            # Transactions from here on may still be committed; of those that are, what was seen is left out next time.
-            seen = frozenset(r[0] for r in rows if r[0] is not None and r[4] >= horizon)
-            cursor = Cursor(horizon, seen)
-        elif found:
-            cursor = Cursor(found[-1][0])
-        return [Change(*r[:4]) for r in found], cursor
-
-    def missed(self, cursor: Cursor, changes: Sequence[Change]) -> bool:
-        """Whether changes after a cursor are not among those that are kept, so that a reader has to load all anew."""
-        return any(c.kind == "pruned" and cursor.after < c.low for c in changes)
-
-    def touched(self, changes: Sequence[Change]) -> list[int]:
-        """The numbers of the memories that some changes are about, apart from those that only outcomes moved."""
-        seqs: set[int] = set()
-        for change in changes:
-            if change.kind == "memories":
-                seqs.update(range(change.low, change.high + 1))
-        return sorted(seqs)
-
-    def recounted(self, session: Session, changes: Sequence[Change]) -> dict[str, list[Recount]]:
-        """Counters and statuses of the memories that outcomes moved, by their namespace; each once."""
-        eids = [c.low for c in changes if c.kind == "episode"]
-        found: dict[str, dict[int, Recount]] = {}  # a memory may be in several of the episodes
-        for ns, seq, status, added_at, *counters in standing.select_in(session, _RECOUNT, eids):
-            found.setdefault(ns, {})[seq] = Recount(seq, status, added_at, tuple(counters))
-        return {ns: list(rows.values()) for ns, rows in found.items()}
-
-
-def as_feed(rows: Sequence[Any], dimension: int) -> Feed:
-    """Rows of `feed_some` column by column."""
-    return _feed(rows, dimension)
-
-
-def _feed(rows: Sequence[Any], dimension: int) -> Feed:
-    n = len(rows)
-    columns: list[Any] = list(zip(*rows, strict=True)) or [()] * 13
-    stands = columns[4]
-    return Feed(
-        seqs=np.array(columns[0], dtype=np.int64),
-        vectors=np.frombuffer(b"".join(columns[1]), dtype=np.float32).reshape(n, dimension),
-        added_at=np.array(columns[2], dtype=np.float64),
-        live=np.array(
-            [r is None and s not in _OUT for r, s in zip(columns[3], stands, strict=True)],
-            dtype=np.bool_,
-        ),
-        held=np.array([s == _SUPPRESSED for s in stands], dtype=np.bool_),
-        waiting=np.array([s in _WAITING for s in stands], dtype=np.bool_),
-        counters=np.array(columns[5:10], dtype=np.int64).reshape(5, n),
-        expires_at=np.array([np.inf if e is None else e for e in columns[10]], dtype=np.float64),
-        written_at=np.array(columns[11], dtype=np.float64),
-    )
-
 
 def born_after(policy: Policy, namespace: Namespace, now: float) -> float:
     """Unix time before which a memory of a namespace must have been stored to be past its time."""
@@ -525,10 +369,6 @@ def _memory(row: Any, namespace: Namespace, policy: Policy) -> Memory:
 
 
 _decode = json.JSONDecoder().raw_decode  # without the checks of `loads`: it is our own JSON
-_PART = 512
-_SUPPRESSED = Status.SUPPRESSED.value
-_OUT = frozenset({Status.DEPRECATED.value, Status.ERASED.value})
-_WAITING = frozenset({Status.QUARANTINED.value, Status.WITHHELD.value})
 _VERSIONS = (
     "SELECT seq, id, text, retired_at FROM memories WHERE namespace = :namespace AND id IN :values"
 )
@@ -550,7 +390,6 @@ _LIVE_BY_ID = (
 _LIVE_SEQS = Statement(
     "SELECT seq FROM memories WHERE namespace = :namespace AND retired_at IS NULL"
 )
-_COUNT_LIVE = Statement(_LIVE_SEQS.sql.replace("SELECT seq", "SELECT COUNT(*)"))
 _LOCATE = "SELECT id, namespace, seq FROM memories WHERE retired_at IS NULL AND id IN :values"
 _RETIRE = Statement("UPDATE memories SET retired_at = :now WHERE seq = :seq")
 _REWRITE = Statement(
@@ -574,27 +413,4 @@ _WHOLE = (
 _GET = _WHOLE + " AND m.id IN :values"
 _ALL = Statement(
     _WHOLE + " AND e.status = COALESCE(CAST(:status AS VARCHAR), e.status) ORDER BY m.seq"
-)
-_FEED = (
-    "SELECT m.seq, m.vector, m.added_at, m.retired_at, e.status, e.positive, e.negative, e.size, "
-    "e.squared, e.surprise, m.expires_at, m.written_at, m.namespace "
-    "FROM memories m JOIN evidence e ON e.seq = m.seq "
-    "WHERE LENGTH(m.vector) > 0 AND "  # external memories have none
-)
-_FEED_ALL = Statement(_FEED + "m.namespace = :namespace AND m.retired_at IS NULL ORDER BY m.seq")
-_FEED_SOME = _FEED + "m.seq IN :values"
-_HORIZON = "CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT)"
-_REVISION = Statement("SELECT MAX(revision) FROM changes", postgresql=f"SELECT {_HORIZON}")
-_CHANGES = Statement(
-    "SELECT revision, kind, low, high, NULL, NULL FROM changes "
-    "WHERE revision > :after ORDER BY revision",
-    postgresql="SELECT c.revision, c.kind, c.low, c.high, c.xact, s.horizon "
-    f"FROM (SELECT {_HORIZON} AS horizon) s LEFT JOIN changes c ON c.xact >= :after "
-    "ORDER BY c.xact, c.revision",
-)
-_RECOUNT = (
-    "SELECT m.namespace, e.seq, e.status, m.added_at, e.positive, e.negative, e.size, e.squared, "
-    "e.surprise "
-    "FROM exposures x JOIN memories m ON m.seq = x.seq JOIN evidence e ON e.seq = x.seq "
-    "WHERE m.retired_at IS NULL AND x.eid IN :values"
 )

@@ -99,7 +99,7 @@ class OpenStore:
     def _index(self, kind: Kind, folder: os.PathLike[str] | str | None) -> Replica:
         graphs = Graphs(kind, self.database.name, self.database.file, folder)
         engine = self.mirror if kind == "pgvector" else None
-        return Replica(self.database, self.memories, kind, graphs, engine)
+        return Replica(self.database, kind, graphs, engine)
 
     def _take_up(self, embedding_name: str | None, policy: Policy | None) -> None:
         """Compare what the database knows of the model and the policy with what was given."""

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from langchain_memoryworth.errors import InvalidInputError, MissingExtensionError, StorageError
 from langchain_memoryworth.ledger.database import Database, Session, Statement
-from langchain_memoryworth.ledger.memories import Feed, born_after
+from langchain_memoryworth.ledger.feed import Feed
+from langchain_memoryworth.ledger.memories import born_after
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Namespace, namespace_key
 from langchain_memoryworth.vectors.coordinates import Floats

@@ -6,9 +6,9 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 
-from langchain_memoryworth.ledger import priors
+from langchain_memoryworth.ledger import feed, priors
 from langchain_memoryworth.ledger.database import Database, Session, retried
-from langchain_memoryworth.ledger.memories import Change, Feed, Memories, as_feed
+from langchain_memoryworth.ledger.feed import Change, Feed, as_feed
 from langchain_memoryworth.ledger.trials import Trials
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Namespace, namespace_key
@@ -29,7 +29,6 @@ class Replica:
     def __init__(
         self,
         database: Database,
-        memories: Memories,
         kind: Kind,
         graphs: Graphs,
         mirror: Mirror | None = None,
@@ -37,26 +36,25 @@ class Replica:
         self._database = database
         self._graphs = graphs
         self._mirror = mirror
-        self._memories = memories
         self._trials = Trials(database)
         self._kind: Kind = kind
         self._spaces: dict[Namespace, Space] = {}
         self._keys: dict[str, Namespace] = {}
         with database.read() as session:  # nothing is in memory that older changes could be about
-            self._cursor = memories.cursor(session)
+            self._cursor = feed.cursor(session)
         self._lock = threading.RLock()
 
     def anew(self) -> Replica:
         """The same with nothing loaded, for a child process: what another thread was changing may be half done."""
         single_threaded()
-        return Replica(self._database, self._memories, self._kind, self._graphs, self._mirror)
+        return Replica(self._database, self._kind, self._graphs, self._mirror)
 
     @retried
     def refresh(self) -> bool:
         """Take over what this or another process has committed; True if the policy is among it, or may be."""
         with self._lock, self._database.read() as session:
-            changes, cursor = self._memories.changes(session, self._cursor)
-            if self._memories.missed(self._cursor, changes):
+            changes, cursor = feed.changes(session, self._cursor)
+            if feed.missed(self._cursor, changes):
                 self._spaces.clear()
                 self._cursor = cursor
                 return True  # also the policy may have been changed meanwhile
@@ -80,12 +78,12 @@ class Replica:
                 del self._spaces[namespace]
 
     def _apply(self, session: Session, changes: Sequence[Change]) -> None:
-        touched = self._memories.touched(changes)
-        for ns, rows in self._memories.feed_some(session, touched).items():
+        touched = feed.touched(changes)
+        for ns, rows in feed.some(session, touched).items():
             space = self._space_of(ns)
             if space is not None:
                 space.apply(as_feed(rows, space.index.dimension))
-        for ns, moved in self._memories.recounted(session, changes).items():
+        for ns, moved in feed.recounted(session, changes).items():
             space = self._space_of(ns)
             if space is not None:
                 space.recount(moved)
@@ -123,9 +121,9 @@ class Replica:
             # What was committed since the cursor is seen here and applied again later: the same rows.
             with self._database.read() as session:
                 if start is None:
-                    index.reserve(self._memories.count(session, namespace))
-                    for feed in self._feed(session, namespace, dimension):
-                        space.apply(feed)
+                    index.reserve(feed.count(session, namespace))
+                    for part in self._feed(session, namespace, dimension):
+                        space.apply(part)
                 elif not self._resume(session, space, index, namespace, start):
                     logger.info("%s: its graph is built anew", namespace_key(namespace))
                     continue
@@ -142,31 +140,31 @@ class Replica:
         graph: Graph,
     ) -> bool:
         """Load a namespace onto a graph of its older state; False if the two have too little in common."""
-        if 2 * len(graph.seqs) < self._memories.count(session, namespace):
+        if 2 * len(graph.seqs) < feed.count(session, namespace):
             return False
         if not index.take_over(graph):
             return False
         new: list[Feed] = []
-        for feed in self._feed(session, namespace, index.dimension):
-            known = index.known(feed.seqs)
-            space.apply(feed.take(known))
+        for part in self._feed(session, namespace, index.dimension):
+            known = index.known(part.seqs)
+            space.apply(part.take(known))
             if not known.all():
-                new.append(feed.take(~known))
-        for rows in self._memories.feed_some(session, index.hollow().tolist()).values():
+                new.append(part.take(~known))
+        for rows in feed.some(session, index.hollow().tolist()).values():
             retired = as_feed(rows, index.dimension)
             index.fill(retired.seqs, retired.vectors)
         if index.worn:
             return False
         index.disown()
-        for feed in new:
-            space.apply(feed)
+        for part in new:
+            space.apply(part)
         return True
 
     def _feed(self, session: Session, namespace: Namespace, dimension: int) -> Iterator[Feed]:
-        total, done = self._memories.count(session, namespace), 0
-        for feed in self._memories.feed(session, namespace, dimension):
-            yield feed
-            before, done = done, done + len(feed.seqs)
+        total, done = feed.count(session, namespace), 0
+        for part in feed.whole(session, namespace, dimension):
+            yield part
+            before, done = done, done + len(part.seqs)
             if before // TELL_EVERY < done // TELL_EVERY:
                 logger.info("%s: %d of %d memories loaded", namespace_key(namespace), done, total)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_memoryworth.estimators.evidence import UNIT
-from langchain_memoryworth.ledger.memories import Feed, Recount
+from langchain_memoryworth.ledger.feed import Feed, Recount
 from langchain_memoryworth.ledger.trials import Chances
 from langchain_memoryworth.policy import Policy, Rank
 from langchain_memoryworth.records import Namespace
