@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.discount import added, nothing
 from benchmarks.tables import arguments, show, table
 from langchain_memoryworth.estimators import drift
 from langchain_memoryworth.estimators.beta import Floats, cdfs
+from langchain_memoryworth.estimators.discount import added, nothing
 
 COMMAND = "benchmarks.drift_detectors"
 THETA = 0.4

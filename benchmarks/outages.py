@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.base_rates import base_rate
-from benchmarks.discount import Discounted, added, discounted, nothing
 from benchmarks.tables import arguments, show, table
 from langchain_memoryworth.estimators import drift
 from langchain_memoryworth.estimators.base_rates import HALF_LIFE, MARGIN, low_threshold
 from langchain_memoryworth.estimators.beta import Floats
 from langchain_memoryworth.estimators.credible import is_below
+from langchain_memoryworth.estimators.discount import Discounted, added, discounted, nothing
 
 COMMAND = "benchmarks.outages"
 Rows = NDArray[np.intp]

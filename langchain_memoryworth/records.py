@@ -348,6 +348,18 @@ class LearntContext(NamedTuple):
     share: float
 
 
+class RecentWorth(NamedTuple):
+    """Worth of the recent past: of counts that forget.
+
+    Attributes:
+        worth: Success rate in [0, 1], 0.5 with nothing left.
+        size: Retrievals that are left of all.
+    """
+
+    worth: float
+    size: float
+
+
 class PoolPrior(NamedTuple):
     """What a namespace says of a memory before its own outcomes do: a Beta distribution of success rates.
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.discount import Discounted, added, discounted, nothing
 from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.estimators.discount import Discounted, added, discounted, nothing
 
 outcomes = st.lists(
     st.tuples(st.floats(0, 1), st.floats(0, 100), st.floats(0, 1)), min_size=1, max_size=20

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import pytest
 from langchain_core.documents import Document
 
 from langchain_memoryworth import MemoryWorthStore
+from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
 from langchain_memoryworth.estimators.effects import STRENGTH
 from langchain_memoryworth.estimators.evidence import UNIT
 from langchain_memoryworth.records import EpisodeKey
+from tests.fakes import Clock
+from tests.notes import filled
 from tests.policies import plain
 
 StoreMaker = Callable[..., MemoryWorthStore]
@@ -80,6 +85,37 @@ def test_what_was_good_and_has_declined(pool: MemoryWorthStore) -> None:
     assert found.before > 0.7
     assert found.now < 0.3
     assert found.probability >= 0.99
+
+
+@pytest.mark.parametrize("half_life", [3, timedelta(days=6)])
+def test_the_recent_worth_forgets(make_store: Any, clock: Clock, half_life: Any) -> None:
+    """Each run is two days after the last; three of them are a half-life, in runs as in time."""
+    store = filled(make_store, 1)
+    rewards = [1.0, 1.0, 1.0, 0.0, 0.25, 1.0]
+    for i, reward in enumerate(rewards):
+        clock.forward(days=2 if i else 0)
+        run(store, f"r{i}", ["m0"], reward)
+    weights = 0.5 ** (np.arange(len(rewards))[::-1] / 3)
+    found = store.recent_worth("m0", half_life)
+    assert found.worth == pytest.approx(weights @ rewards / weights.sum())
+    assert found.size == pytest.approx(weights.sum())
+    store.record_outcome("r5", False)  # corrected, as if it had been so from the first
+    assert store.recent_worth("m0", half_life).worth == pytest.approx(
+        weights[:5] @ rewards[:5] / weights.sum()
+    )
+    clock.forward(days=6)  # time goes on without outcomes, and leaves half of the evidence
+    left = 0.5 if isinstance(half_life, timedelta) else 1.0
+    assert store.recent_worth("m0", half_life).size == pytest.approx(left * weights.sum())
+
+
+def test_a_recent_worth_needs_a_memory_and_a_half_life(make_store: Any) -> None:
+    store = filled(make_store, 1)
+    assert store.recent_worth("m0", 10) == (0.5, 0.0)
+    for wrong in (0, -1, float("nan"), timedelta(0)):
+        with pytest.raises(InvalidInputError, match="half-life"):
+            store.recent_worth("m0", wrong)
+    with pytest.raises(MemoryNotFoundError):
+        store.recent_worth("nobody", 10)
 
 
 def test_the_assumptions_of_a_store(pool: MemoryWorthStore) -> None:

@@ -18,6 +18,7 @@ from langchain_memoryworth.records import (
     LearntContext,
     Namespace,
     PoolPrior,
+    RecentWorth,
     SourceShare,
     WorthPoint,
 )
@@ -377,6 +378,31 @@ class Oversight:
         return self.governor.steward.worth_history(self._place(namespace), memory_id)
 
     aworth_history = awaitable(worth_history)
+
+    def recent_worth(
+        self,
+        memory_id: str,
+        half_life: float | timedelta,
+        *,
+        namespace: Sequence[str] | str | None = None,
+    ) -> RecentWorth:
+        """The worth of a memory over the recent past: a run counts half after each half-life.
+
+        It is what one wants to see of a memory whose whole life says little of today; the policy goes by the change detector
+        instead, which knows when to forget.
+
+        Args:
+            memory_id: Which.
+            half_life: In runs of this memory, or in time.
+            namespace: None means the store's own.
+
+        Raises:
+            InvalidInputError: If the half-life is not above 0.
+            MemoryNotFoundError: If there is none by that id.
+        """
+        return self.governor.steward.recent_worth(self._place(namespace), memory_id, half_life)
+
+    arecent_worth = awaitable(recent_worth)
 
     # -- review -----------------------------------------------------------------------------------------------
 

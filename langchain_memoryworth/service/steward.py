@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
+from langchain_memoryworth.estimators.discount import added, discounted, nothing
+from langchain_memoryworth.estimators.evidence import UNIT
 from langchain_memoryworth.ledger import priors, standing
 from langchain_memoryworth.ledger.audit import Audit, Settlement, worth_points
 from langchain_memoryworth.ledger.episodes import Said
@@ -30,6 +32,7 @@ from langchain_memoryworth.records import (
     Memory,
     Namespace,
     PoolPrior,
+    RecentWorth,
     SourceShare,
     WorthPoint,
     namespace_key,
@@ -293,6 +296,23 @@ class Steward:
         self._memories.one(namespace, memory_id, self._store.policy, self._store.clock())
         seq = self._seq(namespace, memory_id)
         return worth_points(self._audit.settlements([seq])[seq], self._audit.opening(seq))
+
+    def recent_worth(
+        self, namespace: Namespace, memory_id: str, half_life: float | timedelta
+    ) -> RecentWorth:
+        """The worth of a memory by counts that halve with every half-life, see `discount`; what was rolled up is past."""
+        self._memories.one(namespace, memory_id, self._store.policy, self._store.clock())
+        in_time = isinstance(half_life, timedelta)
+        unit = half_life.total_seconds() if isinstance(half_life, timedelta) else float(half_life)
+        counts = discounted(nothing(1), 0.0, half_life=unit)
+        seq = self._seq(namespace, memory_id)
+        for number, s in enumerate(self._audit.settlements([seq])[seq]):
+            at, size = (s.settled_at if in_time else number), s.evidence.size / UNIT
+            counts = added(counts, s.reward, at=at, half_life=unit, size=size)
+        if in_time:
+            counts = discounted(counts, self._store.clock(), half_life=unit)
+        size = float(counts.size[0])
+        return RecentWorth(float(counts.success[0]) / size if size > 0 else 0.5, size)
 
     def _seq(self, namespace: Namespace, memory_id: str) -> int:
         seq = self._audit.seq(namespace, memory_id)
