@@ -14,12 +14,20 @@ from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever, LangSmithRetrieverParams
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.records import Hit, Namespace
 from langchain_memoryworth.service.governor import Governor, governor_of
 from langchain_memoryworth.service.namespaces import checked, resolved
+from langchain_memoryworth.vectors.filters import predicate
 
 SearchType = Literal["similarity", "mmr", "similarity_score_threshold"]
 
@@ -37,6 +45,12 @@ _OF_A_CALL = (
 
 # Retrievers are never given `configurable`, but a namespace may be filled in from it.
 _configurable: ContextVar[Mapping[str, Any]] = ContextVar("memory_worth_configurable")
+
+
+def _checked_filter(given: Any) -> Any:
+    if given is not None:
+        predicate(given)
+    return given
 
 
 class MemoryWorthRetriever(BaseRetriever):
@@ -58,7 +72,7 @@ class MemoryWorthRetriever(BaseRetriever):
     """`mmr` adds diversity, `similarity_score_threshold` leaves out what is too far away."""
     namespace: Annotated[Namespace, BeforeValidator(checked)] | None = None
     """Where to look; `{name}` is filled in from the run's metadata or configurable. None means the store's own."""
-    filter: Any = None
+    filter: Annotated[Any, AfterValidator(_checked_filter)] = None
     """On metadata and text, see `Filter`."""
     rank: tuple[float, ...] | None = None
     """Weights of similarity, worth and recency; None means the policy's."""
@@ -154,7 +168,9 @@ class MemoryWorthRetriever(BaseRetriever):
                 store=self.store, **{n: kwargs.get(n, value) for n, value in fields.items()}
             )
         except ValidationError as error:
-            raise InvalidInputError(str(error), value=dict(kwargs)) from error
+            first = error.errors()[0]
+            where = [f"{name}={first['input']!r}: " for name in first["loc"][:1]]
+            raise InvalidInputError("".join([*where, first["msg"]]), value=dict(kwargs)) from error
 
     def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
         params = super()._get_ls_params(**kwargs)

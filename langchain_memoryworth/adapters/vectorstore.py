@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, Self
@@ -28,6 +28,7 @@ from langchain_memoryworth.records import Hit
 from langchain_memoryworth.service.governor import Governor
 from langchain_memoryworth.service.namespaces import checked
 from langchain_memoryworth.service.operations import GovernedMemories
+from langchain_memoryworth.service.recall import check_number
 from langchain_memoryworth.twins import awaitable
 from langchain_memoryworth.vectors.embeddings import SentenceTransformerEmbeddings, name_of
 from langchain_memoryworth.vectors.index import Kind
@@ -90,6 +91,14 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
         if not isinstance(embedding, Embeddings):
             raise InvalidInputError(
                 f"embedding={embedding!r} is no langchain_core Embeddings", value=embedding
+            )
+        if policy is not None and not isinstance(policy, Policy):
+            raise InvalidInputError(
+                f"policy={policy!r}; give a Policy, such as Policy(theta_low=0.4)", value=policy
+            )
+        if embedding_name is not None and not isinstance(embedding_name, str):
+            raise InvalidInputError(
+                f"embedding_name={embedding_name!r}; give a text", value=embedding_name
             )
         self.governor = Governor(
             url,
@@ -172,7 +181,7 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
         ttl: timedelta | None = None,
     ) -> list[str]:
         """`add_texts` with vectors that are there already: pairs of text and vector."""
-        pairs = list(text_embeddings)
+        pairs = _pairs(text_embeddings)
         texts = _strings(t for t, _ in pairs)
         _same_length(texts, metadatas, ids)
         return self._add(texts, [v for _, v in pairs], metadatas, ids, namespace, ttl)
@@ -377,6 +386,8 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
 def _strings(texts: Iterable[str]) -> list[str]:
     if isinstance(texts, str):
         raise InvalidInputError("texts is one string; give a list of texts", value=texts)
+    if not isinstance(texts, Iterable):
+        raise InvalidInputError(f"texts={texts!r}; give a list of texts", value=texts)
     listed = list(texts)
     for i, text in enumerate(listed):
         if not isinstance(text, str):
@@ -384,8 +395,23 @@ def _strings(texts: Iterable[str]) -> list[str]:
     return listed
 
 
+def _pairs(text_embeddings: Iterable[tuple[str, ArrayLike]]) -> list[tuple[str, ArrayLike]]:
+    try:
+        return [(text, vector) for text, vector in text_embeddings]
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"these are no embeddings ({error}); give pairs of a text and its vector",
+            value=text_embeddings,
+        ) from error
+
+
 def _same_length(texts: Sequence[str], *others: Sequence[Any] | None) -> None:
     for name, other in zip(("metadatas", "ids"), others, strict=True):
+        # A string would be taken letter by letter, a mapping key by key.
+        if isinstance(other, (str, Mapping)):
+            raise InvalidInputError(
+                f"{name}={other!r}; give a list, one for each text", value=other
+            )
         if other is not None and len(other) != len(texts):
             raise InvalidInputError(
                 f"{len(other)} {name} for {len(texts)} texts; give one for each", value=other
@@ -403,4 +429,7 @@ def _relevant(hits: Sequence[Hit]) -> list[tuple[Document, float]]:
 def _with_threshold(kwargs: dict[str, Any]) -> dict[str, Any]:
     options = dict(kwargs)
     threshold = options.pop("score_threshold", None)
-    return options if threshold is None else {**options, "min_similarity": cosine_of(threshold)}
+    if threshold is None:
+        return options
+    check_number("score_threshold", threshold, 0, 1)
+    return {**options, "min_similarity": cosine_of(threshold)}

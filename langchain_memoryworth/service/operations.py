@@ -27,7 +27,7 @@ from langchain_memoryworth.records import (
 from langchain_memoryworth.service.governor import Governor
 from langchain_memoryworth.service.insights import Insights
 from langchain_memoryworth.service.namespaces import checked, resolved
-from langchain_memoryworth.service.oversight import Oversight
+from langchain_memoryworth.service.oversight import Oversight, as_ids
 from langchain_memoryworth.tracking.runs import ambient_episode
 from langchain_memoryworth.twins import awaitable
 
@@ -109,6 +109,8 @@ class GovernedMemories(Oversight, Insights):
             thread_id: The conversation that it belongs to.
             context: The kind of task, such as a topic, if that is known.
         """
+        if not isinstance(context, str):
+            raise InvalidInputError(f"context={context!r}; give a name as text", value=context)
         episode = Episode(self, str(episode_id or uuid4()))
         with ambient_episode(EpisodeKey(episode.id, thread_id=thread_id, context=context)):
             yield episode
@@ -177,7 +179,7 @@ class GovernedMemories(Oversight, Insights):
             InvalidOutcomeError: If one of them is no outcome.
             UnknownRunError: If one of the runs is not known.
         """
-        pairs = list(outcomes)
+        pairs = _pairs(outcomes)
         for run_id, outcome in pairs:
             if outcome is None:
                 raise InvalidInputError(
@@ -208,6 +210,10 @@ class GovernedMemories(Oversight, Insights):
 
     def pending(self, limit: int = 100) -> list[EpisodeRecord]:
         """Runs without an outcome, oldest first, up to `Policy.pending_age` old."""
+        if not isinstance(limit, int) or limit < 1:
+            raise InvalidInputError(
+                f"limit={limit!r}; give a whole number of at least 1", value=limit
+            )
         return self.governor.journal.pending(limit)
 
     apending = awaitable(pending)
@@ -249,6 +255,10 @@ class GovernedMemories(Oversight, Insights):
         namespace: Sequence[str] | str | None = None,
     ) -> list[Memory]:
         """All memories of a namespace, or those of one status, oldest first."""
+        if status is not None and status not in tuple(Status):
+            raise InvalidInputError(
+                f"status={status!r}; there are {', '.join(Status)}", value=status
+            )
         wanted = None if status is None else Status(status)
         return self.governor.collection.all(wanted, self._namespace(namespace))
 
@@ -272,7 +282,7 @@ class GovernedMemories(Oversight, Insights):
         """Serve memories again; only what happens from now on can suppress them again."""
         self.governor.steward.restore(
             self.governor.place(self._namespace(namespace)),
-            _ids(memory_id),
+            as_ids(memory_id),
             actor=actor,
             reason=reason,
         )
@@ -290,7 +300,7 @@ class GovernedMemories(Oversight, Insights):
         """Never hold memories back, whatever the evidence says."""
         self.governor.steward.pin(
             self.governor.place(self._namespace(namespace)),
-            _ids(memory_id),
+            as_ids(memory_id),
             actor=actor,
             reason=reason,
         )
@@ -308,7 +318,7 @@ class GovernedMemories(Oversight, Insights):
         """Leave memories to the policy again."""
         self.governor.steward.unpin(
             self.governor.place(self._namespace(namespace)),
-            _ids(memory_id),
+            as_ids(memory_id),
             actor=actor,
             reason=reason,
         )
@@ -343,5 +353,11 @@ class GovernedMemories(Oversight, Insights):
         return None if namespace is None else resolved(checked(namespace))
 
 
-def _ids(memory_id: str | Sequence[str]) -> list[str]:
-    return [memory_id] if isinstance(memory_id, str) else list(memory_id)
+def _pairs(outcomes: Iterable[tuple[Any, bool | float | Outcome]]) -> list[tuple[Any, Any]]:
+    try:
+        return [(run_id, outcome) for run_id, outcome in outcomes]
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"these are no outcomes ({error}); give pairs of a run id and what happened in it",
+            value=outcomes,
+        ) from error

@@ -26,6 +26,7 @@ from langchain_memoryworth.service.explanations import Explanation, RunExplanati
 from langchain_memoryworth.service.governor import Governor
 from langchain_memoryworth.service.logs import LogEntry
 from langchain_memoryworth.service.namespaces import checked, resolved
+from langchain_memoryworth.service.open_store import listed
 from langchain_memoryworth.service.proposals import Proposal
 from langchain_memoryworth.service.steward import Verify
 from langchain_memoryworth.twins import awaitable
@@ -550,4 +551,4 @@ class Oversight:
 
 def as_ids(memory_id: str | Sequence[str]) -> list[str]:
     """One id or several as a list."""
-    return [memory_id] if isinstance(memory_id, str) else list(memory_id)
+    return [memory_id] if isinstance(memory_id, str) else list(listed(memory_id))

@@ -10,6 +10,7 @@ from uuid import UUID
 import numpy as np
 from langchain_core.runnables import run_in_executor
 from numpy.typing import ArrayLike, NDArray
+from pydantic import ValidationError
 
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.ledger.database import retried
@@ -17,6 +18,7 @@ from langchain_memoryworth.ledger.episodes import Exposure
 from langchain_memoryworth.ledger.learnt import Asked
 from langchain_memoryworth.ledger.memories import Text
 from langchain_memoryworth.ledger.settings import check_dimension
+from langchain_memoryworth.policy import Policy, Rank
 from langchain_memoryworth.records import (
     Arm,
     EpisodeKey,
@@ -29,7 +31,7 @@ from langchain_memoryworth.records import (
 )
 from langchain_memoryworth.service.journal import Journal
 from langchain_memoryworth.service.open_store import OpenStore
-from langchain_memoryworth.service.recall import Query, Recall, Selected
+from langchain_memoryworth.service.recall import OPTIONS, Query, Recall, Selected
 from langchain_memoryworth.tracking.roots import Root
 from langchain_memoryworth.tracking.runs import RunEntry
 from langchain_memoryworth.vectors.unit import unit_row, unit_rows
@@ -52,11 +54,12 @@ class Retrieval:
 
     def recall(self, query: str, k: int, **options: Any) -> list[Hit]:
         """`recall_by_vector` of a text."""
-        return self.recall_by_vector(self._store.embedding.embed_query(query), k, **options)
+        vector = self._store.embedding.embed_query(_text_of(query))
+        return self.recall_by_vector(vector, k, **options)
 
     async def arecall(self, query: str, k: int, **options: Any) -> list[Hit]:
         """`recall` that awaits the embedding and searches off the event loop."""
-        vector = await self._store.embedding.aembed_query(query)
+        vector = await self._store.embedding.aembed_query(_text_of(query))
         return await run_in_executor(None, self.recall_by_vector, vector, k, **options)
 
     def recall_by_vector(
@@ -89,6 +92,8 @@ class Retrieval:
         self._store.refresh()
         entry = self._store.runs.asking(run_id) if track else None
         episode = self._store.runs.episode(run_id, metadata) if track else None
+        if context is not None and not isinstance(context, str):
+            raise InvalidInputError(f"context={context!r}; give a name as text", value=context)
         if episode is not None and context is not None:
             episode = replace(episode, context=context)
         query = self._query(vector, k, None if episode is None else episode.id, options)
@@ -120,7 +125,7 @@ class Retrieval:
         self, query: str, k: int, *, namespace: Namespace | None = None, **options: Any
     ) -> SearchExplanation:
         """What a query would get now, and what is held back from it; nothing is written down."""
-        vector = self._store.embedding.embed_query(query)
+        vector = self._store.embedding.embed_query(_text_of(query))
         self._store.refresh()
         namespace = self._store.place(namespace)
         if self._store.dimension is None:
@@ -161,12 +166,16 @@ class Retrieval:
     ) -> Query:
         if not isinstance(k, int) or k < 1:
             raise InvalidInputError(f"k={k!r}; give a whole number of at least 1", value=k)
+        unknown = sorted(set(options) - set(OPTIONS))
+        if unknown:
+            known = sorted((*OPTIONS, "namespace", "context", "track"))
+            raise InvalidInputError(f"a search has no {unknown}; there are {known}", value=unknown)
         unit = unit_row(vector)
         if self._store.dimension is not None:
             check_dimension(len(unit), self._store.dimension)
         rank = options.get("rank")
         if rank is not None:
-            options = {**options, "rank": self._store.policy.with_rank(rank).rank}
+            options = {**options, "rank": _rank(self._store.policy, rank)}
         return Query(unit, k, episode_id=episode_id, **options)
 
     def _select(self, namespace: Namespace, query: Query) -> list[Selected]:
@@ -224,6 +233,26 @@ class Retrieval:
             exposures = [e for e in exposures if e.seq in texts]
             self._journal.expose(session, namespace, episode, exposures, root, asked)
         return texts
+
+
+def _text_of(query: Any) -> str:
+    if not isinstance(query, str):
+        raise InvalidInputError(
+            f"the query is {query!r}; give a text, such as by itemgetter('question') | retriever",
+            value=query,
+        )
+    return query
+
+
+def _rank(policy: Policy, weights: Any) -> Rank:
+    try:
+        return policy.with_rank(weights).rank
+    except (TypeError, ValidationError) as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+        raise InvalidInputError(
+            f"rank={weights!r} ({reason}); give weights of similarity, worth and recency",
+            value=weights,
+        ) from error
 
 
 def _hits(chosen: Sequence[Selected], texts: Mapping[int, Text]) -> list[Hit]:
