@@ -147,6 +147,17 @@ def test_review_of_one_memory_shows_what_a_decision_needs(cli: Cli):
     assert "runs: r1, r0" in shown
 
 
+def test_effects_and_their_audit(cli: Cli, file: Path):
+    found = answer(cli("effects", "--json"))
+    assert found[0]["memory_id"] == "bad"
+    assert found[0]["effect"] < 0 < found[-1]["effect"]
+    exact = answer(cli("effects", "--exact", "--json"))
+    assert exact[0]["memory_id"] == "bad"
+    assert exact[0]["effect"] != found[0]["effect"]
+    assert "P(harm)" in cli("effects", "--limit", "1").stdout.splitlines()[0]
+    assert len(answer(cli("effects", "--limit", "1", "--json"))) == 1
+
+
 def test_lift(cli: Cli, file: Path):
     document = answer(cli("lift", "--json"))
     assert (document["lifts"], document["calibrated_worth"]) == ([], None)

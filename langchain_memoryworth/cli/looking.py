@@ -1,4 +1,4 @@
-"""Commands that look: status, list, show, explain, lift, doctor, migrate. They change nothing."""
+"""Commands that look: status, list, show, explain, effects, lift, doctor, migrate. They change nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROBLEMS = 3
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (status, show, explain, lift, doctor, migrate):
+    for command in (status, show, explain, effects, lift, doctor, migrate):
         app.command()(command)
     app.command("list")(list_)
 
@@ -92,6 +92,26 @@ def explain(
         else:
             answer = store.explain_run(run)
     say(answer, as_json=as_json)
+
+
+def effects(
+    exact: Annotated[
+        bool, typer.Option("--exact", help="By the regression on all runs at once: the audit.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    database: Store = DEFAULT,
+    namespace: Space = "",
+    as_json: AsJson = False,
+) -> None:
+    """List what memories add to success beside their companions and in their contexts, the most harmful first."""
+    with opened(database, namespace) as store:
+        found = store.effects(exact=exact)[:limit]
+    rows = [
+        (e.memory_id, f"{e.effect:+.3f}", f"{e.deviation:.3f}", f"{e.harm:.2f}", e.retrievals)
+        for e in found
+    ]
+    heads = ("memory", "effect", "deviation", "P(harm)", "settled runs")
+    say(found, as_json=as_json, human=Columns(heads, rows))
 
 
 def lift(
