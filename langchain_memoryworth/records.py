@@ -450,6 +450,19 @@ class MemoryLift:
         )
 
 
+class Advantage(NamedTuple):
+    """The worth of a memory above the base rates of its contexts, pooled by evidence.
+
+    Attributes:
+        value: In [-1, 1]; 0 for a memory like its contexts, or without evidence.
+        retrievals: Settled episodes that showed it.
+    """
+
+    memory_id: str
+    value: float
+    retrievals: int
+
+
 class CalibratedWorth(NamedTuple):
     """What a memory's worth says of what it does, as the trials of all memories have told worth to be read.
 

@@ -87,6 +87,26 @@ def test_what_was_good_and_has_declined(pool: MemoryWorthStore) -> None:
     assert found.probability >= 0.99
 
 
+def test_a_specialist_of_hard_tasks_is_above_its_contexts(make_store: Any) -> None:
+    """Hard tasks succeed in 1 of 4 and easy ones in 3 of 4, but with m0 in half of the hard ones and with m1 in half of the easy."""
+    store = filled(make_store, 4)
+    for i in range(160):
+        hard = i % 2 == 0
+        shown = (0, 2)[i // 2 % 2] if hard else (1, 3)[i // 2 % 2]
+        good = i // 4 % 4 < ({0: 2, 2: 0}[shown] if hard else {1: 2, 3: 4}[shown])
+        run(store, f"r{i}", [f"m{shown}"], good, "hard" if hard else "easy")
+    assert store.worth("m0") == store.worth("m1") == 0.5
+    found = {a.memory_id: a for a in store.advantages()}
+    for name in ("m0", "m1"):
+        [_, inside] = store.by_context(name)
+        expected = 40 * inside.advantage / (40 + 10)
+        assert found[name].value == pytest.approx(expected)
+        assert found[name].retrievals == 40
+    assert {a.memory_id for a in store.advantages()[:2]} == {"m0", "m3"}
+    assert found["m0"].value > 0.15
+    assert found["m1"].value < -0.15
+
+
 @pytest.mark.parametrize("half_life", [3, timedelta(days=6)])
 def test_the_recent_worth_forgets(make_store: Any, clock: Clock, half_life: Any) -> None:
     """Each run is two days after the last; three of them are a half-life, in runs as in time."""

@@ -27,6 +27,7 @@ from langchain_memoryworth.ledger.database import Session, Statement
 from langchain_memoryworth.ledger.schema import COUNTERS
 from langchain_memoryworth.ledger.trials import Trials
 from langchain_memoryworth.records import (
+    Advantage,
     CalibratedWorth,
     ContextWorth,
     MemoryEffect,
@@ -104,6 +105,17 @@ class Analyst:
             for (i, s), m, d, h in zip(known.items(), mean, spread, harm, strict=True)
         ]
         return tuple(sorted(found, key=lambda e: (e.effect, e.memory_id)))
+
+    def advantages(self, namespace: Namespace) -> tuple[Advantage, ...]:
+        """The worth of each memory above the base rates of its contexts, the highest first; see `stratified_worth`."""
+        with self._database.read() as session:
+            known = self._memories(session, namespace)
+            above = self._above(session, namespace, known).tolist()
+        found = [
+            Advantage(i, value, s.evidence.retrievals)
+            for (i, s), value in zip(known.items(), above, strict=True)
+        ]
+        return tuple(sorted(found, key=lambda a: (-a.value, a.memory_id)))
 
     def companions(self, namespace: Namespace) -> tuple[Companions, ...]:
         """Pairs of memories that are almost always shown together, so that outcomes cannot tell them apart."""

@@ -8,6 +8,7 @@ from langchain_memoryworth.estimators.assumptions import Finding
 from langchain_memoryworth.estimators.hitchhikers import Companions
 from langchain_memoryworth.estimators.staleness import Decline
 from langchain_memoryworth.records import (
+    Advantage,
     CalibratedWorth,
     ContextWorth,
     MemoryEffect,
@@ -128,6 +129,16 @@ class Insights:
         return self.governor.analyst.by_context(self._within(namespace), memory_id)
 
     aby_context = awaitable(by_context)
+
+    def advantages(self, *, namespace: Sequence[str] | str | None = None) -> tuple[Advantage, ...]:
+        """The worth of each memory above the base rates of its contexts, pooled by evidence, the highest first.
+
+        So a specialist of hard tasks is compared with what succeeds in hard tasks; averaging the worths of the contexts
+        themselves would give the plain worth back. Episodes without a context are one of their own.
+        """
+        return self.governor.analyst.advantages(self._within(namespace))
+
+    aadvantages = awaitable(advantages)
 
     def base_rate(
         self, context: str = "", *, namespace: Sequence[str] | str | None = None
