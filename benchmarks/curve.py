@@ -186,14 +186,14 @@ _MORE: dict[Growing, tuple[str, ...]] = {
         ),
         (
             "INSERT INTO exposures SELECT eid + n * :base, seq, rank, similarity, context, arm, "
-            "propensity, shown, used, at, last_at, weight, positive, size, surprise, expected, epoch "
-            "FROM copies CROSS JOIN exposures"
+            "propensity, shown, used, at, last_at, weight, positive, size, surprise, expected, epoch, "
+            "heard + n * :base FROM copies CROSS JOIN exposures"
         ),
         (
             "INSERT INTO outcomes SELECT number + n * :base, eid + n * :base, source, source_id, "
             "metric, reward, used, at FROM copies CROSS JOIN outcomes"
         ),
-        "CREATE INDEX exposures_credited ON exposures (seq) WHERE size > 0",
+        "CREATE INDEX exposures_credited ON exposures (seq, heard) WHERE size > 0",
         "UPDATE evidence SET " + ", ".join(f"{name} = {name} * :size" for name in _SUMS),
         "UPDATE rates SET episodes = episodes * :size, reward = reward * :size",
     ),

@@ -415,3 +415,40 @@ def test_the_change_detector_begins_where_the_runs_that_are_gone_left_it(
     assert after != before
     store.compact(timedelta(days=5))
     assert replayed() == after
+
+
+def test_what_the_change_detectors_had_not_heard_of_runs_that_are_gone_is_not_lost(
+    make_store: StoreMaker, url: str, clock: Clock
+) -> None:
+    """One state lags behind what is rolled up, one has an anchor that does; both go on as if nothing were gone."""
+    store, whole = (
+        filled(make_store(where, policy=plain(decline=0.95, exploration=0.0)))
+        for where in (url, "sqlite://")
+    )
+
+    def say(name: str, ids: str, outcome: float) -> None:
+        clock.forward(days=1)
+        for one in (store, whole):
+            run(one, name, ids)
+            one.record_outcome(name, outcome)
+
+    def states(one: MemoryWorthStore) -> dict[int, bytes]:
+        with one.governor._database.read() as session:
+            stands = standing.read(session, [1, 2])
+            found = regimes.states(session, list(stands.values()))
+        return {seq: state.tobytes() for seq, state in found.items()}
+
+    for n in range(10):
+        say(f"old {n}", "ab", n == 5)
+    for n in range(10):
+        say(f"good {n}", "a", True)
+    say("heard", "b", False)
+    say("last", "c", True)
+    assert store.compact(timedelta(0)).episodes == 21
+    for n in range(3):
+        say(f"new {n}", "ab", False)
+        assert states(store) == states(whole)
+    for one in (store, whole):
+        one.record_outcome("new 0", True)
+        one.record_outcome("new 2", 0.5)
+    assert states(store) == states(whole)

@@ -20,6 +20,7 @@ from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.estimators import noise
 from langchain_memoryworth.estimators.beta import Floats, cdf, cdfs, log_gamma
 
+Rows = NDArray[np.intp]
 States = Floats
 """What the detector keeps of m memories: float64 of shape (m, 5, HYPOTHESES + 1).
 
@@ -27,6 +28,23 @@ The rows are each hypothesis' weight (its probability, but for a factor); succes
 retrievals; and the mark of the outcome after which it began, 0 if that is the whole life. The first column is the newest
 hypothesis, a weight of 0 marks a free one. The last column is no hypothesis but the sums of the whole life.
 """
+
+
+class Heard(NamedTuple):
+    """One outcome of one memory, as the detector takes it.
+
+    Attributes:
+        at: The outcome's mark: its time in seconds, its number, or whatever grows.
+        reward: In [0, 1].
+        size: Retrievals that it counts for, in [0, 1] (see `credit`).
+        expected: Base rate that it is to be compared with, in [0, 1].
+    """
+
+    at: float
+    reward: float
+    size: float
+    expected: float
+
 
 HAZARD = 1 / 1000
 """Probability beforehand that a regime ends with a retrieval."""
@@ -41,6 +59,7 @@ _WEIGHT, _SUCCESS, _FAILURE, _EXPECTED, _SINCE = range(5)
 _LIFE = HYPOTHESES
 _BYTES = 1 + 8 * _SHAPE[0] * _SHAPE[1]
 _WHOLE = 1 - 1e-6
+_NO_ROWS = np.empty(0, np.intp)
 _LOG_CONCAVE = 1 - 1 / math.e
 _NEW = np.array([HAZARD / (1 - HAZARD), 0.0, 0.0, 0.0, 0.0])
 """A hypothesis that begins. Only ratios of weights count: instead of shrinking all others, this one is larger."""
@@ -59,6 +78,11 @@ def pack(states: States) -> list[bytes]:
     return [head + body[at : at + size] for at in range(0, len(body), size)]
 
 
+def readable(blob: bytes) -> bool:
+    """Whether `unpack` takes it: another release may have written another state."""
+    return len(blob) == _BYTES and blob[0] == VERSION
+
+
 def unpack(blobs: Sequence[bytes]) -> States:
     """States from bytes.
 
@@ -71,7 +95,7 @@ def unpack(blobs: Sequence[bytes]) -> States:
         True
     """
     for blob in blobs:
-        if len(blob) != _BYTES or blob[0] != VERSION:
+        if not readable(blob):
             raise InvalidInputError(
                 f"a detector's state of {len(blob)} bytes and version {blob[:1].hex() or 'none'} is not of this "
                 f"release ({_BYTES} bytes, version {VERSION:02x}); replay it from the ledger",
@@ -85,7 +109,7 @@ def update(
     states: States,
     reward: ArrayLike,
     *,
-    at: float,
+    at: ArrayLike,
     size: ArrayLike = 1.0,
     expected: ArrayLike = 0.5,
 ) -> States:
@@ -102,7 +126,7 @@ def update(
     Args:
         states: Of m memories; they stay as they are.
         reward: In [0, 1], a number or shape (m,).
-        at: The outcome's mark: its time in seconds, its number, or whatever grows.
+        at: Its mark, as in `Heard`, a number or shape (m,).
         size: Retrievals that the outcome counts for, in [0, 1] (see `credit`), a number or shape (m,).
         expected: Base rate that the outcome is to be compared with, in [0, 1], a number or shape (m,).
 
@@ -123,51 +147,109 @@ def update(
         >>> now.mean.round(2).tolist(), now.since.tolist(), now.size.tolist(), now.before.tolist()
         ([0.08], [70.0], [12.0], [1.0])
     """
-    given = np.empty((len(states), 3, 1))
-    given[:, 0, 0], given[:, 1, 0], given[:, 2, 0] = reward, size, expected
+    given = np.empty((1, len(states), 3))
+    given[0, :, 0], given[0, :, 1], given[0, :, 2] = reward, size, expected
+    new = states.copy()
+    _move(new, given, np.broadcast_to(at, given.shape[:2]))
+    return new
+
+
+def updates(states: States, outcomes: Sequence[Sequence[Heard]]) -> States:
+    """`update` by several outcomes of each memory, one after the other, to the last bit.
+
+    Args:
+        states: Of m memories; they stay as they are.
+        outcomes: Of each memory, in their order; maybe none.
+
+    Returns:
+        The new states.
+
+    Raises:
+        InvalidInputError: As `update`.
+
+    Examples:
+        >>> once, twice = Heard(at=1.0, reward=1.0, size=1.0, expected=0.5), Heard(2.0, 0.0, 1.0, 0.5)
+        >>> later = updates(fresh(3), [[once], [once, twice], []])
+        >>> bool((later[1:2] == update(later[:1], 0.0, at=2.0)).all()), bool((later[2:] == fresh(1)).all())
+        (True, True)
+    """
+    # Those with the most of them first: what still has one at some step is then a slice.
+    order = sorted(range(len(outcomes)), key=lambda i: -len(outcomes[i]))
+    table = np.zeros((len(outcomes[order[0]]) if order else 0, len(order), 4))
+    for place, i in enumerate(order):
+        if outcomes[i]:
+            table[: len(outcomes[i]), place] = outcomes[i]
+    moved = states[order]
+    _move(moved, table[..., 1:], table[..., 0], [len(outcomes[i]) for i in order])
+    new = np.empty_like(states)
+    new[order] = moved
+    return new
+
+
+def _move(states: States, given: Floats, at: Floats, lengths: Sequence[int] | None = None) -> None:
+    """Take outcomes into states, step by step and in place.
+
+    Args:
+        states: Of m memories.
+        given: Reward, size and expectation, shape (steps, m, 3).
+        at: Marks, shape (steps, m).
+        lengths: How many of the steps each memory has, falling; None if all have all.
+    """
     # `not (... and ...)`, because nan compares false. Reductions of the ufuncs: the methods cost twice as much here.
     if given.size and not (
         np.minimum.reduce(given, axis=None) >= 0 and np.maximum.reduce(given, axis=None) <= 1
     ):
         raise InvalidInputError("rewards, sizes and expected rates must be in [0, 1]", value=given)
-    sizes = given[:, 1:2].copy()
+    sizes = given[..., 1:2]
     gains = given * sizes
-    gains[:, 1:2] = sizes - gains[:, 0:1]
-    new = states.copy()
-    weight = new[:, _WEIGHT]
-    weight *= _likelihood(new, gains)
+    gains[..., 1:2] = sizes - gains[..., 0:1]
+    graded = np.abs(gains[..., 0] - gains[..., 1]) != 1.0
+    plain, count = not graded.any(), len(states)
+    for step, gain in enumerate(gains[..., None]):
+        if lengths is not None:
+            while lengths[count - 1] <= step:
+                count -= 1
+        rows = _NO_ROWS if plain else np.nonzero(graded[step, :count])[0]
+        _step(states[:count], gain[:count], at[step, :count], rows)
+
+
+def _step(states: States, gains: Floats, at: Floats, graded: Rows) -> None:
+    """One outcome for each memory, in place: gains of shape (m, 3, 1), and the rows of those that are graded."""
+    weight = states[:, _WEIGHT]
+    weight *= _likelihood(states, gains, graded)
     weight /= np.add.reduce(weight, axis=1, keepdims=True)
-    new[:, _SUCCESS:_SINCE] += gains
-    _begin(new, at)
-    return new
+    states[:, _SUCCESS:_SINCE] += gains
+    _begin(states, at)
 
 
-def _likelihood(states: States, gains: Floats) -> Floats:
+def _likelihood(states: States, gains: Floats, graded: Rows) -> Floats:
     """B(a + gain, b + loss) / B(a, b) with a = 1 + successes, b = 1 + failures; shape (m, HYPOTHESES + 1)."""
-    ab = states[:, _SUCCESS:_EXPECTED] + 1.0
-    a, b, gain, loss = ab[:, 0], ab[:, 1], gains[:, 0], gains[:, 1]
-    total = a + b
-    result: Floats = (a * gain + b * loss) / total  # a whole success or failure
-    graded = np.nonzero(np.abs(gain - loss) != 1.0)[0]
+    ab, gained = states[:, _SUCCESS:_EXPECTED] + 1.0, gains[:, :2]
+    total, parts = ab[:, 0] + ab[:, 1], ab * gained
+    result: Floats = (parts[:, 0] + parts[:, 1]) / total  # a whole success or failure
     if len(graded):
-        many = np.stack([a[graded], b[graded], total[graded]])
-        more = many + np.stack([gain[graded], loss[graded], (gain + loss)[graded]])
+        many = np.stack([ab[graded, 0], ab[graded, 1], total[graded]])
+        gain, loss = gained[graded, 0], gained[graded, 1]
+        more = many + np.stack([gain, loss, gain + loss])
         before, after = log_gamma(np.stack([many, more]))
         one, two, both = after - before
         result[graded] = np.exp(one + two - both)
     return result
 
 
-def _begin(new: States, at: float) -> None:
-    """Start a hypothesis for each memory whose newest one has a whole retrieval."""
-    whole = new[:, _SUCCESS, 0] + new[:, _FAILURE, 0] >= _WHOLE
-    rows = np.nonzero(whole)[0]
-    newest = new[rows, :, 0]
-    place = np.argmin(new[rows, _WEIGHT, 1:_LIFE], axis=1) + 1
-    new[rows, :, place] = newest
+def _begin(states: States, at: Floats) -> None:
+    """Start a hypothesis for each memory whose newest one has a whole retrieval, in place."""
+    newest = states[:, :, 0]
+    rows = np.nonzero(newest[:, _SUCCESS] + newest[:, _FAILURE] >= _WHOLE)[0]
+    if len(rows) < len(states):
+        some = states[rows]
+        _begin(some, at[rows])
+        states[rows] = some
+        return
+    place = states[:, _WEIGHT, 1:_LIFE].argmin(axis=1) + 1
+    states[rows, :, place] = newest
     newest[:] = _NEW
     newest[:, _SINCE] = at
-    new[rows, :, 0] = newest
 
 
 class Current(NamedTuple):

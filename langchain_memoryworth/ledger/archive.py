@@ -204,6 +204,10 @@ class Archive:
         eid = session.number(_ADD_EPISODE, **e.model_dump(include=set(_EPISODE_COLUMNS)))
         for alias in e.aliases:
             session.run(_ADD_ALIAS, {"alias": alias, "eid": eid})
+        names = {tombstone(n): tombstone(s) for n, s in plan.number.items()}
+        for o in e.outcomes:
+            used = None if o.used is None else _renamed(o.used, names)
+            session.run(_ADD_OUTCOME, {**o.model_dump(), "eid": eid, "used": used})
         for x in e.exposures:
             seq = plan.number[x.memory]
             values = x.model_dump(exclude={"memory"})
@@ -216,10 +220,6 @@ class Archive:
                 "shown": int(x.shown),
             }
             session.run(_ADD_EXPOSURE, values)
-        names = {tombstone(n): tombstone(s) for n, s in plan.number.items()}
-        for o in e.outcomes:
-            used = None if o.used is None else _renamed(o.used, names)
-            session.run(_ADD_OUTCOME, {**o.model_dump(), "eid": eid, "used": used})
         standing.changed(session, "episode", eid)
         return eid
 
@@ -338,9 +338,9 @@ _ADD_ALIAS = Statement(
 )
 _ADD_EXPOSURE = Statement(
     "INSERT INTO exposures (eid, seq, rank, similarity, context, arm, propensity, shown, used, at, "
-    "last_at, weight, positive, size, surprise, expected, epoch) VALUES (:eid, :seq, :rank, "
+    "last_at, weight, positive, size, surprise, expected, epoch, heard) VALUES (:eid, :seq, :rank, "
     ":similarity, :context, :arm, :propensity, :shown, :used, :at, :last_at, :weight, :positive, "
-    ":size, :surprise, :expected, :epoch)"
+    ":size, :surprise, :expected, :epoch, (SELECT MIN(number) FROM outcomes WHERE eid = :eid))"
 )
 _ADD_OUTCOME = Statement(
     "INSERT INTO outcomes (eid, source, source_id, metric, reward, used, at) "

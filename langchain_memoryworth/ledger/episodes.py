@@ -230,24 +230,22 @@ class Ledger:
         given = [g for s in all_ for g in s.given]
         if given:
             session.run_each(_CREDIT, given)
-            declined = self._declined(session, all_, known, policy)
+            self._put_back(session, all_, known)
+            doubtful = regimes.in_doubt(all_, known.accounts)
+            declined = regimes.those_declined(session, doubtful, policy)
             moved = [a.delta() for a in known.accounts.values() if a.judged or a.older]
             standing.add(session, moved, policy, now, declined=declined)
             standing.add_to_strata(session, [row for s in all_ for row in s.strata])
             base.save(session)
         standing.changed_many(session, eids, "episode")
 
-    def _declined(
-        self, session: Session, settled: Sequence[Settled], known: _Known, policy: Policy
-    ) -> frozenset[int]:
-        """The memories that have declined, as far as these settlements concern them."""
-        if policy.decline is None:
-            return frozenset()
-        detectors = regimes.Detectors(session, {g.seq for one in settled for g in one.given})
-        for one in settled:
-            detectors.follow(regimes.changed(session, one, known.accounts))
-        detectors.save()
-        return detectors.declined(policy)
+    def _put_back(self, session: Session, settled: Sequence[Settled], known: _Known) -> None:
+        """Change detectors have heard of credit that is corrected now, or is late."""
+        late = [
+            (g.seq, known.heard[s.eid]) for s in settled if s.eid in known.heard for g in s.given
+        ]
+        if late:
+            regimes.put_back(session, late)
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -377,6 +375,7 @@ class Ledger:
     def _read(self, session: Session, eids: Sequence[int]) -> _Known:
         """What the settlement of episodes that are held needs; the counters stay as they are until the transaction ends."""
         outcomes: dict[int, dict[OutcomeKey, OutcomeRecord]] = {eid: {} for eid in eids}
+        heard: dict[int, int] = {}
         accounts: dict[int, Account] = {}
         exposures: list[tuple[Any, ...]] = []
         for chunk in standing.in_chunks(eids):
@@ -389,24 +388,32 @@ class Ledger:
             exposures += some
             for seq, *row in stands:
                 accounts.setdefault(seq, Account(row))
-            for eid, *outcome in said:
+            for eid, number, *outcome in said:
+                heard.setdefault(eid, number)
                 _follow(outcomes[eid], *outcome)
-        return _Known(settlement.by_episode(eids, exposures, accounts), accounts, outcomes)
+        rows = settlement.by_episode(eids, exposures, accounts)
+        return _Known(rows, accounts, outcomes, heard)
 
     def _outcomes(self, session: Session, eid: int) -> dict[OutcomeKey, OutcomeRecord]:
         """The outcomes in force, the newest of each key, oldest first; withdrawn ones are left out."""
         current: dict[OutcomeKey, OutcomeRecord] = {}
-        for _, *row in standing.select_in(session, _OUTCOMES_OF, [eid]):
+        for _, _, *row in standing.select_in(session, _OUTCOMES_OF, [eid]):
             _follow(current, *row)
         return current
 
 
 class _Known(NamedTuple):
-    """Episodes to be settled: their exposures and outcomes by number, and the memories that are in them."""
+    """Episodes to be settled, by number: their exposures, the memories in them, and what is said of them.
+
+    Attributes:
+        outcomes: In force.
+        heard: Number of the first outcome of those that had one before.
+    """
 
     rows: Mapping[int, Sequence[Row]]
     accounts: Mapping[int, Account]
     outcomes: Mapping[int, dict[OutcomeKey, OutcomeRecord]]
+    heard: Mapping[int, int]
 
 
 def _found(row: Sequence[Any] | None) -> tuple[int, bool] | None:
@@ -531,7 +538,7 @@ _EXPOSURES = Statement(
     "x.used FROM exposures x JOIN memories m ON m.seq = x.seq WHERE x.eid = :eid ORDER BY x.rank, x.seq"
 )
 _OUTCOMES_OF = (
-    "SELECT eid, source, source_id, metric, reward, used, at FROM outcomes "
+    "SELECT eid, number, source, source_id, metric, reward, used, at FROM outcomes "
     "WHERE eid IN :values ORDER BY number"
 )
 _EIDS = "SELECT id, eid FROM episodes WHERE id IN :values"
@@ -547,7 +554,8 @@ _RUN_IDS = Statement(
 )
 _CREDIT = Statement(
     "UPDATE exposures SET weight = :weight, positive = :positive, size = :size, "
-    "surprise = :surprise, expected = :expected, epoch = :epoch "
+    "surprise = :surprise, expected = :expected, epoch = :epoch, heard = COALESCE(heard, "
+    "(SELECT MIN(o.number) FROM outcomes o WHERE o.eid = exposures.eid)) "
     "WHERE eid = :eid AND seq = :seq"
 )
 _SETTLED = Statement("UPDATE episodes SET reward = :reward, settled_at = :now WHERE eid = :eid")

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.estimators.credit import Credit
+from langchain_memoryworth.estimators.drift import Heard
 from langchain_memoryworth.estimators.evidence import UNIT, Evidence
 from langchain_memoryworth.ledger import openings, rates, regimes, standing
 from langchain_memoryworth.ledger.database import Database, Session, Statement
 from langchain_memoryworth.ledger.openings import Opening
-from langchain_memoryworth.ledger.regimes import Heard
 from langchain_memoryworth.ledger.settlement import in_force
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.progress import Progress, unwatched
@@ -104,20 +103,16 @@ class Retention:
         said: Mapping[int, Sequence[Any]],
     ) -> None:
         stands = standing.read(session, sorted({row[0] for rows in given.values() for row in rows}))
-        heard = []
-        for eid, _, at, reward in episodes:
-            if eid in given and eid in said:
-                number = said[eid][0][0]
-                rows = [_Given(*row) for row in given[eid]]
-                some = [
-                    (x.seq, Heard(number, at, reward, x.size / UNIT, x.expected))
-                    for x in rows
-                    if x.epoch >= stands[x.seq].epoch
-                ]
-                heard.append((number, some))
-        in_order = [some for _, some in sorted(heard, key=itemgetter(0)) if some]
-        epochs = {seq: stands[seq].epoch for some in in_order for seq, _ in some}
-        regimes.roll_up(session, in_order, epochs)
+        heard: dict[int, list[tuple[int, Heard]]] = defaultdict(list)
+        for eid, _, at, reward in sorted(
+            (e for e in episodes if e[0] in said), key=lambda e: said[e[0]][0][0]
+        ):
+            for row in given.get(eid, ()):
+                x = _Given(*row)
+                if x.epoch >= stands[x.seq].epoch:
+                    one = Heard(at, reward, x.size / UNIT, x.expected)
+                    heard[x.seq].append((said[eid][0][0], one))
+        regimes.roll_up(session, heard, {seq: stands[seq].epoch for seq in heard})
 
     # -- changes ----------------------------------------------------------------------------------------------
 

@@ -121,6 +121,8 @@ exposures = Table(
     Column("expected", Double),
     # The restore count of the memory when the credit was first given; NULL while it never was.
     Column("epoch", Integer),
+    # The number of the episode's first outcome at that time: the order that the change detector follows.
+    Column("heard", BigInteger),
     sqlite_with_rowid=False,
 )
 
@@ -250,8 +252,8 @@ _PARTIAL = (
     "CREATE INDEX evidence_held ON evidence (seq) WHERE status <> 'active' AND status <> 'pinned'",
     # Only the open ones are ever listed, and there are few of them.
     "CREATE INDEX episodes_open ON episodes (started_at) WHERE reward IS NULL",
-    # What a memory was credited with, in whatever order: its history, and the replay of its change detector.
-    "CREATE INDEX exposures_credited ON exposures (seq) WHERE size > 0",
+    # What a memory was credited with: its history, and what its change detector has not heard yet.
+    "CREATE INDEX exposures_credited ON exposures (seq, heard) WHERE size > 0",
     "CREATE INDEX exposures_drawn ON exposures (seq) WHERE propensity < 1",
 )
 

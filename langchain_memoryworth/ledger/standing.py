@@ -88,6 +88,24 @@ def select_in(
     return found
 
 
+def select_from(session: Session, sql: str, rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    """All rows of a query whose `:rows` stands for a list of rows, each as `(?, ?)`."""
+    found: list[tuple[Any, ...]] = []
+    width = len(rows[0]) if rows else 1
+    for start in range(0, len(rows), CHUNK // width):
+        some = rows[start : start + CHUNK // width]
+        values = [value for row in some for value in row]
+        found += session.rows(_rows_list(sql, len(some), width), **as_list(values))
+    return found
+
+
+@cache
+def _rows_list(sql: str, count: int, width: int) -> Statement:
+    names = [f":{n}" for n in _NAMES[: count * width]]
+    rows = [f"({', '.join(names[i : i + width])})" for i in range(0, len(names), width)]
+    return Statement(sql.replace(":rows", ", ".join(rows)))
+
+
 def as_list(values: Sequence[Any]) -> dict[str, Any]:
     """The parameters that `in_list` has a statement take."""
     return dict(zip(_NAMES, values, strict=False))
