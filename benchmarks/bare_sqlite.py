@@ -48,43 +48,53 @@ class BareEpisodes:
         many(_EXPOSE, [(eid, seq, i, 0.5, "served", 1.0, now) for i, seq in enumerate(seqs)])
         run("COMMIT")
 
-    def record(self, run_id: str, seqs: Sequence[int]) -> None:
-        """The outcome, credits, counters, detectors, the head of the episode and the note for other processes."""
+    def record(self, run_id: str, seqs: Sequence[int], *, success: bool = True) -> None:
+        """The outcome, credits, counters, the head of the episode, the note for other processes; detectors of what failed."""
         self.begin()
-        self._record(run_id, seqs)
-        self._move_detectors(seqs)
+        number = self._record(run_id, seqs, success=success)
+        if not success:
+            self._move_detectors(seqs, number)
         self._cursor.execute("COMMIT")
 
-    def record_many(self, episodes: Sequence[tuple[str, Sequence[int]]]) -> None:
+    def record_many(self, episodes: Sequence[tuple[str, Sequence[int], bool]]) -> None:
         """`record` for many in one transaction."""
         self.begin()
-        for run_id, seqs in episodes:
-            self._record(run_id, seqs)
-        self._move_detectors({seq for _, seqs in episodes for seq in seqs})
+        number = 0
+        for run_id, seqs, success in episodes:
+            number = self._record(run_id, seqs, success=success)
+        failed = {seq for _, seqs, success in episodes if not success for seq in seqs}
+        self._move_detectors(failed, number)
         self._cursor.execute("COMMIT")
 
-    def _move_detectors(self, seqs: Collection[int]) -> None:
-        """Read the change detectors' states and write as many bytes again."""
+    def _move_detectors(self, seqs: Collection[int], number: int) -> None:
+        """Read the change detectors' states and what they have not heard yet, and write as many bytes again."""
         marks = ", ".join("?" * len(seqs))
         self._cursor.execute(
-            f"SELECT seq, state, upto, anchor, anchored, since FROM regimes WHERE seq IN ({marks})",
-            tuple(seqs),
+            f"SELECT seq, state, upto, since FROM regimes WHERE seq IN ({marks})", tuple(seqs)
         ).fetchall()
-        self._cursor.executemany(_DETECT, [(seq, _STATE, 1, _STATE, 0, 1) for seq in sorted(seqs)])
+        self._cursor.execute(_HEARD.format(marks), tuple(seqs)).fetchall()
+        self._cursor.executemany(
+            _DETECT, [(seq, _STATE, number, _STATE, 0, 1) for seq in sorted(seqs)]
+        )
 
-    def _record(self, run_id: str, seqs: Sequence[int]) -> None:
+    def _record(self, run_id: str, seqs: Sequence[int], *, success: bool) -> int:
         run, many = self._cursor.execute, self._cursor.executemany
         now = time.time()
         weight = UNIT // len(seqs)
         squared = squared_weight(weight)
-        surprise = UNIT // 2
+        surprise, reward = (UNIT // 2, 1.0) if success else (-UNIT // 2, 0.0)
+        positive = weight if success else 0
         eid = run("SELECT eid FROM episodes WHERE id = ?", (run_id,)).fetchone()[0]
-        run(_OUTCOME, (eid, "user", "", 1.0, None, now))
-        many(_CREDIT, [(weight, weight, UNIT, surprise, 0.5, 0, eid, seq) for seq in seqs])
-        many(_ADD, [(weight, 0, UNIT, squared, 1, surprise, seq) for seq in sorted(seqs)])
-        run(_RATE, ("[]", "", eid % 8, 1, UNIT, 1.0, 1.0, 0.9, 0.9))
-        run("UPDATE episodes SET reward = ?, settled_at = ? WHERE eid = ?", (1.0, now, eid))
+        run(_OUTCOME, (eid, "user", "", reward, None, now))
+        number = self._cursor.lastrowid or 0
+        given = weight, positive, UNIT, surprise, 0.5, 0, number, eid
+        many(_CREDIT, [(*given, seq) for seq in seqs])
+        more = positive, weight - positive, UNIT, squared, 1, surprise
+        many(_ADD, [(*more, seq) for seq in sorted(seqs)])
+        run(_RATE, ("[]", "", eid % 8, 1, UNIT, reward, reward, 0.9, 0.9))
+        run("UPDATE episodes SET reward = ?, settled_at = ? WHERE eid = ?", (reward, now, eid))
         run("INSERT INTO changes (kind, low, high) VALUES ('episode', ?, ?)", (eid, eid))
+        return number
 
     def texts(self, seqs: Sequence[int]) -> list[tuple[int, str, str, str]]:
         """Number, id, text and metadata of some memories."""
@@ -106,18 +116,23 @@ _OUTCOME = (
     "INSERT INTO outcomes (eid, source, source_id, reward, used, at) VALUES (?, ?, ?, ?, ?, ?)"
 )
 _CREDIT = (
-    "UPDATE exposures SET weight = ?, positive = ?, size = ?, surprise = ?, expected = ?, epoch = ? "
-    "WHERE eid = ? AND seq = ?"
+    "UPDATE exposures SET weight = ?, positive = ?, size = ?, surprise = ?, expected = ?, epoch = ?, "
+    "heard = ? WHERE eid = ? AND seq = ?"
 )
 _ADD = (
     "UPDATE evidence SET positive = positive + ?, negative = negative + ?, size = size + ?, "
     "squared = squared + ?, retrievals = retrievals + ?, surprise = surprise + ? WHERE seq = ?"
 )
 _STATE = pack(fresh(1))[0]
+_HEARD = (
+    "SELECT x.seq, x.heard, p.started_at, p.reward, x.size, x.expected FROM regimes r "
+    "CROSS JOIN exposures x CROSS JOIN episodes p WHERE r.seq IN ({}) AND x.seq = r.seq "
+    "AND x.size > 0 AND x.heard > r.upto AND p.eid = x.eid ORDER BY x.heard"
+)
 _DETECT = (
     "INSERT INTO regimes (seq, state, upto, anchor, anchored, since) VALUES (?, ?, ?, ?, ?, ?) "
     "ON CONFLICT (seq) DO UPDATE SET state = excluded.state, upto = excluded.upto, "
-    "anchor = excluded.anchor, anchored = excluded.anchored, since = excluded.since"
+    "since = excluded.since"
 )
 _RATE = (
     "INSERT INTO rates (namespace, context, shard, episodes, reward, recent, recent_reward) "

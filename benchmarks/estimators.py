@@ -15,6 +15,8 @@ from langchain_memoryworth.estimators.credible import PRIOR, is_below, parameter
 K = 8
 _POOL = 400
 _CALLS = 20
+_FAILS = 5
+"""Of so many outcomes one is a failure."""
 
 
 def run(*, quick: bool) -> list[Row]:
@@ -31,27 +33,43 @@ def run(*, quick: bool) -> list[Row]:
         for i in shown:
             is_below(0.4, *parameters(worth[i], sizes[i], PRIOR), confidence=0.95)
 
-    def detector(shown: list[int], reward: float = 1.0, part: float = 1.0) -> None:
+    def detector(shown: list[int], *heard: drift.Heard) -> None:
         states = drift.unpack([blobs[i] for i in shown])
-        states = drift.update(states, reward, at=1.0, size=part, expected=0.6)
+        states = drift.updates(states, [heard] * K)
         drift.declined(states, theta=0.4, margin=0.2)
         drift.pack(states)
 
+    success, failure, graded = (drift.Heard(1.0, *row, 0.6) for row in ((1, 1), (0, 1), (0.3, 0.5)))
+    waiting = (*[success] * (_FAILS - 1), failure)
+
     def everything(shown: list[int]) -> None:
-        verdicts(shown)
-        detector(shown)
+        for _ in range(_FAILS):
+            verdicts(shown)
+        detector(shown, *waiting)
 
     blocks = 3 if quick else 300
     return [
         _row("is it LOW by bounds", verdicts, sets, blocks),
-        _row("change detector: read, update, judge, write", detector, sets, blocks),
         _row(
-            "the same for a graded reward, or credit by use",
-            lambda shown: detector(shown, 0.3, 0.5),
+            f"change detector at a failure after {_FAILS - 1} successes: read, update, judge, write",
+            lambda shown: detector(shown, *waiting),
             sets,
             blocks,
         ),
-        _row("both, for success or failure", everything, sets, blocks, target=50.0),
+        _row(
+            "the same for a graded reward, or credit by use, after which none waits",
+            lambda shown: detector(shown, graded),
+            sets,
+            blocks,
+        ),
+        _row(
+            f"both, if one outcome of {_FAILS} is a failure",
+            everything,
+            sets,
+            blocks,
+            target=50.0,
+            outcomes=_FAILS,
+        ),
     ]
 
 
@@ -70,13 +88,14 @@ def _row(
     blocks: int,
     *,
     target: float | None = None,
+    outcomes: int = 1,
 ) -> Row:
     taken = []
     for _ in range(blocks):
         start = perf_counter_ns()
         for shown in sets:
             work(shown)
-        taken.append((perf_counter_ns() - start) / len(sets) / 1e3)
+        taken.append((perf_counter_ns() - start) / len(sets) / outcomes / 1e3)
     return Row(
         case,
         "-",

@@ -33,6 +33,8 @@ from langchain_memoryworth.records import EpisodeKey
 Durability = Literal["normal", "full"]
 _MEMORIES = 1_000
 _BATCH = 100
+_FAILS = 5
+"""Of so many runs one is a failure."""
 _MODES: tuple[Durability, ...] = ("normal", "full")
 
 
@@ -76,6 +78,8 @@ def _rows(place: Path, vectors: Floats, mode: Durability, rounds: int) -> list[R
         [replayed(s, _by_ids(s, shown), c, mode) for s, c in zip(heard, copies, strict=True)],
         [_outcome(s, shown) for s in stores[:COPIES]],
         [_outcome_by_hand(b, shown) for b in bare[:COPIES]],
+        [_failure(s, shown) for s in stores[:COPIES]],
+        [_failure_by_hand(b, shown) for b in bare[:COPIES]],
         [Side(_whole(s)) for s in stores[COPIES:]],
         [Side(_whole_by_hand(b, bare_index(vectors))) for b in bare[COPIES:]],
     ]
@@ -84,14 +88,21 @@ def _rows(place: Path, vectors: Floats, mode: Durability, rounds: int) -> list[R
         store.close()
     for connection in bare:
         connection.close()
-    by_ids, by_ids_by_hand, again, outcome, outcome_by_hand, whole, whole_by_hand = taken
+    by_ids, by_ids_by_hand, again, outcome, outcome_by_hand, *others = taken
+    failure, failure_by_hand, whole, whole_by_hand = others
     by_hand = "`sqlite3` by hand"
     name = "8 documents shown, by id, and their outcome"
     more: dict[str, Any] = {"mode": mode.upper()}
     return [
         ratio_row(name, by_hand, Pairs(by_ids, by_ids_by_hand), target=1.5, **more),
         ratio_row(f"{name}: our statements alone", by_hand, Pairs(again, by_ids_by_hand), **more),
-        ratio_row("the outcome alone", by_hand, Pairs(outcome, outcome_by_hand), **more),
+        ratio_row("a success alone", by_hand, Pairs(outcome, outcome_by_hand), **more),
+        ratio_row(
+            f"a failure alone, with {_FAILS - 1} successes before it",
+            by_hand,
+            Pairs(failure, failure_by_hand),
+            **more,
+        ),
         ratio_row(
             "search, documents, exposures, outcome",
             f"FAISS and {by_hand}",
@@ -118,9 +129,13 @@ def _by_ids(store: MemoryWorthStore, shown: list[list[int]]) -> Callable[[int], 
     def work(i: int) -> None:
         run_id = str(uuid4())
         store.governor.journal.expose_documents(EpisodeKey(run_id), documents[i % len(documents)])
-        store.record_outcome(run_id, outcome=True)
+        store.record_outcome(run_id, outcome=_succeeds(i))
 
     return work
+
+
+def _succeeds(i: int) -> bool:
+    return i % _FAILS != 0
 
 
 def _by_ids_by_hand(bare: BareEpisodes, shown: list[list[int]]) -> Callable[[int], object]:
@@ -129,9 +144,37 @@ def _by_ids_by_hand(bare: BareEpisodes, shown: list[list[int]]) -> Callable[[int
         bare.begin()
         seqs = bare.located([str(r) for r in shown[i % len(shown)]])
         bare.expose(run_id, seqs)
-        bare.record(run_id, seqs)
+        bare.record(run_id, seqs, success=_succeeds(i))
 
     return work
+
+
+def _failure(store: MemoryWorthStore, shown: list[list[int]]) -> Side:
+    """What change detectors have not heard yet comes with a failure."""
+    documents = [[Document(id=str(r), page_content=text_of(r)) for r in rows] for rows in shown]
+    run_ids: list[str] = []
+
+    def before(i: int) -> None:
+        run_ids[:] = [str(uuid4()) for _ in range(_FAILS)]
+        for run_id in run_ids:
+            store.governor.journal.expose_documents(EpisodeKey(run_id), documents[i % len(documents)])
+        store.record_outcomes([(run_id, True) for run_id in run_ids[1:]])
+
+    return Side(lambda _: store.record_outcome(run_ids[0], outcome=False), before)
+
+
+def _failure_by_hand(bare: BareEpisodes, shown: list[list[int]]) -> Side:
+    episodes: list[tuple[str, list[int], bool]] = []
+
+    def before(i: int) -> None:
+        seqs = [r + 1 for r in shown[i % len(shown)]]
+        episodes[:] = [(str(uuid4()), seqs, True) for _ in range(_FAILS)]
+        for run_id, *_ in episodes:
+            bare.begin()
+            bare.expose(run_id, seqs)
+        bare.record_many(episodes[1:])
+
+    return Side(lambda _: bare.record(*episodes[0][:2], success=False), before)
 
 
 def _outcome(store: MemoryWorthStore, shown: list[list[int]]) -> Side:
@@ -170,17 +213,21 @@ def _many(store: MemoryWorthStore, shown: list[list[int]], size: int) -> Side:
             key = EpisodeKey(run_id)
             store.governor.journal.expose_documents(key, documents[(i + j) % len(documents)])
 
-    return Side(lambda _: store.record_outcomes([(run_id, True) for run_id in run_ids]), before)
+    def work(_: int) -> None:
+        store.record_outcomes([(run_id, _succeeds(j)) for j, run_id in enumerate(run_ids)])
+
+    return Side(work, before)
 
 
 def _many_by_hand(bare: BareEpisodes, shown: list[list[int]], size: int) -> Side:
-    episodes: list[tuple[str, list[int]]] = []
+    episodes: list[tuple[str, list[int], bool]] = []
 
     def before(i: int) -> None:
         episodes[:] = [
-            (str(uuid4()), [r + 1 for r in shown[(i + j) % len(shown)]]) for j in range(size)
+            (str(uuid4()), [r + 1 for r in shown[(i + j) % len(shown)]], _succeeds(j))
+            for j in range(size)
         ]
-        for run_id, seqs in episodes:
+        for run_id, seqs, _ in episodes:
             bare.begin()
             bare.expose(run_id, seqs)
 
@@ -193,7 +240,7 @@ def _whole(store: MemoryWorthStore) -> Callable[[int], object]:
     def work(i: int) -> None:
         with store.episode() as episode:
             store.governor.retrieval.recall_by_vector(asked[i % len(asked)], K)
-        episode.record(outcome=True)
+        episode.record(outcome=_succeeds(i))
 
     return work
 
@@ -209,6 +256,6 @@ def _whole_by_hand(bare: BareEpisodes, index: Any) -> Callable[[int], object]:
         for _, _, _, metadata in bare.texts(seqs):
             json.loads(metadata)
         bare.expose(run_id, seqs)
-        bare.record(run_id, seqs)
+        bare.record(run_id, seqs, success=_succeeds(i))
 
     return work

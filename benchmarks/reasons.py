@@ -66,8 +66,8 @@ REASONS: Mapping[tuple[str, str], str] = {
         "the names stand on pydantic models and LangChain's callbacks, which the reference leaves out"
     ),
     ("estimators", "both"): (
-        "the change detector of each memory is read from its bytes, moved, judged and written again, and the verdict by "
-        "bounds needs an integral where no bound decides"
+        "at a failure the change detector of each memory is read from its bytes, takes in what came since, outcome by outcome, "
+        "is judged and written again; and the verdict by bounds needs an integral where no bound decides"
     ),
     ("handler", "with a retrieval"): (
         "the events of each step of the chain pass through the handler, whether it retrieves or not, and the "

@@ -25,7 +25,8 @@ EXPECTED = {
     "outcome": [
         "8 documents shown",
         "our statements alone",
-        "the outcome alone",
+        "a success alone",
+        "a failure alone",
         "search, documents",
         "outcomes by `record_outcomes`",
         "NORMAL",

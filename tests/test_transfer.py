@@ -83,6 +83,7 @@ def content(store: MemoryWorthStore) -> dict[str, list[tuple[Any, ...]]]:
     tables = dump(store)
     moved = {t: tables[t] for t in MOVED}
     moved["outcomes"] = sorted((r[1:] for r in tables["outcomes"]), key=repr)
+    moved["exposures"] = [r[:-1] for r in tables["exposures"]]  # the last is a number of an outcome
     moved["actions"] = [r[1:9] for r in tables["actions"] if r[1] is not None]
     return moved
 
