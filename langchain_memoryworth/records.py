@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from langchain_memoryworth.estimators.evidence import Evidence, Verdict
@@ -17,6 +18,7 @@ Namespace = tuple[str, ...]
 """Segments, compared whole; `()` is the default one."""
 
 
+@lru_cache(maxsize=1024)
 def namespace_key(namespace: Namespace) -> str:
     """A namespace as the database compares it: by whole segments, `%` and `_` being plain characters."""
     return json.dumps(list(namespace), ensure_ascii=False)

@@ -75,11 +75,17 @@ def _binder(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[Any]
     # By position: sqlite3 takes half as long again to look them up by name.
     if len(names) > 1:
         return itemgetter(*names)
-    return lambda parameters: tuple(parameters[n] for n in names)
+    if names:
+        [name] = names
+        return lambda parameters: (parameters[name],)
+    return lambda _: ()
 
 
 class Session:
-    """One transaction, on the driver's own cursor: what SQLAlchemy adds per statement costs as much as SQLite itself."""
+    """What a transaction is to those who take part: statements on the driver's own cursor.
+
+    What SQLAlchemy adds per statement costs as much as SQLite itself.
+    """
 
     __slots__ = ("_cursor", "_dialect", "_reader")
 
@@ -88,6 +94,11 @@ class Session:
         self._dialect = dialect
         # In a pipeline the answers to earlier statements still arrive, and would be taken for the one that is read.
         self._reader = reader
+
+    def begin(self, statements: Sequence[str]) -> None:
+        """Begin a transaction by what its kind takes."""
+        for statement in statements:
+            self._cursor.execute(statement)
 
     def run(self, statement: Statement, parameters: Mapping[str, Any] | None = None) -> None:
         """Run a statement once."""
@@ -157,6 +168,13 @@ class Session:
         return int(row[0]) if row is not None and row[0] is not None else 0
 
 
+class _Line(NamedTuple):
+    """A connection with its session, which takes as long to make as a small transaction of SQLite takes."""
+
+    connection: PoolProxiedConnection
+    session: Session
+
+
 class Database:
     """An engine with the schema in place.
 
@@ -179,7 +197,7 @@ class Database:
         self.kind = self.engine.dialect.name
         self._sqlite = self.kind == "sqlite"
         self._queue = threading.RLock()
-        self._idle: list[PoolProxiedConnection] = []
+        self._idle: list[_Line] = []
         self._closed = False
         self._in_our_words = _InOurWords(self._opened, self.name)
         self._patience = (
@@ -252,14 +270,13 @@ class Database:
     @contextmanager
     def _transaction(self, mode: Mode, *, queued: bool) -> Iterator[Session]:
         with self._queue if queued else nullcontext(), self._in_our_words:
-            connection = self._connection()
+            line = self._line()
+            connection, session = line
             committing = False
             try:
                 with self._opened.pipeline(connection):
-                    cursor = connection.cursor()
-                    for statement in self._opened.begin[mode]:
-                        cursor.execute(statement)
-                    yield Session(cursor, self.engine.dialect, self._opened.reader(connection))
+                    session.begin(self._opened.begin[mode])
+                    yield session
                     if mode != "read":
                         committing = True
                         self._opened.commit(connection)
@@ -268,7 +285,7 @@ class Database:
                 self._undo(connection)
                 raise
             finally:
-                self._give_back(connection)
+                self._give_back(line, over=committing)
 
     def _undo(self, connection: PoolProxiedConnection) -> None:
         try:
@@ -278,13 +295,16 @@ class Database:
         ):  # it has gone; the error that told of it is the one to raise
             connection.invalidate()
 
-    def _connection(self) -> PoolProxiedConnection:
+    def _line(self) -> _Line:
         """A connection that is up; those that went away while they were idle are replaced."""
-        if self._sqlite:
-            try:
-                return self._idle.pop()
-            except IndexError:
-                return self.engine.raw_connection()
+        try:
+            return self._idle.pop()
+        except IndexError:
+            connection = self.engine.raw_connection() if self._sqlite else self._from_pool()
+        reader = self._opened.reader(connection)
+        return _Line(connection, Session(connection.cursor(), self.engine.dialect, reader))
+
+    def _from_pool(self) -> PoolProxiedConnection:
         end = time.monotonic() + self._patience
         for pause in _pauses():
             try:
@@ -301,11 +321,13 @@ class Database:
             connection.close()
         raise AssertionError
 
-    def _give_back(self, connection: PoolProxiedConnection) -> None:
+    def _give_back(self, line: _Line, *, over: bool) -> None:
         # A file's stay here: SQLAlchemy's pool takes as long to hand one out as SQLite for a small transaction.
+        connection, _ = line
         if self._sqlite and connection.is_valid and len(self._idle) < _MOST_IDLE:
-            connection.rollback()  # ends one that only read
-            self._idle.append(connection)
+            if not over:
+                connection.rollback()  # ends one that only read
+            self._idle.append(line)
             if self._closed:  # while it was in use
                 self.close_idle()
         else:
@@ -406,7 +428,7 @@ class Database:
         """Close the connections that nobody uses; new ones are made when they are needed."""
         with suppress(IndexError):  # another thread may take one meanwhile
             while True:
-                self._idle.pop().close()
+                self._idle.pop().connection.close()
         self.engine.dispose()
 
 

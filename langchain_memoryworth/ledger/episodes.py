@@ -76,23 +76,12 @@ class Ledger:
         """
         again = begins and self.begin_again(session, episode, now, only_settled=True)
         eid, settled = self.open_episode(session, episode, now)
-        session.run_each(
-            _EXPOSE,
-            [
-                (
-                    eid,
-                    e.seq,
-                    e.rank,
-                    e.similarity,
-                    episode.context or None,
-                    e.arm.value,
-                    e.propensity,
-                    int(e.arm.reaches_model),
-                    now,
-                )
-                for e in exposures
-            ],
-        )
+        context = episode.context or None
+        rows = [
+            (eid, seq, rank, similarity, context, _NAME[arm], propensity, _IS_SHOWN[arm], now)
+            for seq, rank, similarity, arm, propensity in exposures
+        ]
+        session.run_each(_EXPOSE, rows)
         if settled:
             self._settle(session, eid, policy, now)
         return again
@@ -484,6 +473,9 @@ def _episode(
     return EpisodeRecord(id_, at, thread_id, reward, exposures, outcomes)
 
 
+# What an enumeration is asked for each memory of each run costs more than to look it up.
+_NAME = {arm: arm.value for arm in Arm}
+_IS_SHOWN = {arm: int(arm.reaches_model) for arm in Arm}
 _FIND = Statement(
     # An alias wins: a run id that is used again points to the newer episode.
     "SELECT eid, reward FROM episodes WHERE eid = COALESCE("

@@ -131,17 +131,12 @@ class Rates:
     def save(self, session: Session, *, purge: bool = False) -> None:
         """Write down what was changed, and with `purge` remove places where nothing is left."""
         rows = [
-            {
-                "namespace": place.namespace,
-                "context": place.context,
-                "shard": shard,
-                **change._asdict(),
-            }
+            (*place, shard, *change, change.decay)
             for (place, shard), change in sorted(self._changes.items())
             if change != _NONE
         ]
         if rows:
-            session.run_many(_ADD, rows)
+            session.run_each(_ADD, rows)
         if purge:
             session.run(_PURGE)
 

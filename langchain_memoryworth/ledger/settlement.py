@@ -227,27 +227,28 @@ def settle(
     shares = _shares(rows, reward, used, policy)
     settled = Settled(eid, reward, [], set(), [])
     for row, share, e in zip(rows, shares, _expectations(rows, shares, rates), strict=True):
-        had, account = row.credit, row.account
         weight, positive, size, _ = share
-        if not size and not had.size:
+        if not size and not row.size:
             continue
+        account, seq = row.account, row.seq
         epoch = account.standing.epoch if row.epoch is None else row.epoch
         if reward is not None and e is not None and size:
-            new = Given(weight, positive, size, surprise(reward, e, size), e, epoch, eid, row.seq)
+            new = Given(weight, positive, size, surprise(reward, e, size), e, epoch, eid, seq)
         else:
-            new = Given(*NO_CREDIT, None, epoch, eid, row.seq)  # what is withdrawn leaves no trace
-        if had.size:
+            new = Given(*NO_CREDIT, None, epoch, eid, seq)  # what is withdrawn leaves no trace
+        if row.size:
+            had = row.credit
             if new[:4] == had:
                 continue
             account.take_back(had, epoch)
         else:
-            settled.first.add(row.seq)
-        if new.size:
+            settled.first.add(seq)
+        if size:
             account.add(new)
         settled.given.append(new)
         if row.context:
-            change = new.credit.evidence - had.evidence
-            settled.strata.append((row.seq, row.context, change))
+            change = new.credit.evidence - row.credit.evidence
+            settled.strata.append((seq, row.context, change))
     before = {r.place for r in rows if r.size}
     after = {r.place for r, share in zip(rows, shares, strict=True) if share.size}
     was = rows[0].settled_as if rows else None
@@ -263,13 +264,13 @@ def _expectations(
     sharing = [i for i, share in enumerate(shares) if share.size]
     if all(known[i] is not None for i in sharing):
         return known
-    taking = [rows[i] for i in sharing]
-    effects = [r.account.effect for r in taking]
+    effects = [rows[i].account.effect for i in sharing]
     sizes = [shares[i].size / UNIT for i in sharing]
-    for place in {r.place for r in taking}:
+    places = [rows[i].place for i in sharing]
+    for place in set(places):
         found = expected(rates.expected(place), effects, sizes)
-        for i, r, e in zip(sharing, taking, found, strict=True):
-            if r.expected is None and r.place == place:
+        for i, here, e in zip(sharing, places, found, strict=True):
+            if known[i] is None and here == place:
                 known[i] = e
     return known
 
