@@ -267,6 +267,29 @@ def test_it_hardly_ever_cries_wolf(p: float, at_most: float, memories: int) -> N
     assert (first > 0).mean() <= at_most - 2 * error
 
 
+@pytest.mark.parametrize(
+    ("chances", "base"),
+    [
+        ([0.85] * 200 + [0.2] * 150, [0.7] * 350),
+        ([0.3] * 400, [0.3] * 200 + [0.9] * 200),
+        ([0.45] * 300, ([0.3] * 50 + [0.9] * 50) * 3),
+        ([0.2] * 20 + [0.35] * 200, [0.3] * 100 + [0.95] * 120),
+    ],
+)
+def test_no_memory_is_flagged_at_a_success(chances: list[float], base: list[float]) -> None:
+    """So only failures need be looked at, see `ledger.regimes`; also where the base rate jumps, and the threshold with it."""
+    rng = np.random.default_rng(12)
+    states, before, flagged = fresh(100), np.zeros(100, bool), 0
+    for number, (p, expected) in enumerate(zip(chances, base, strict=True), start=1):
+        success = rng.random(100) < p
+        states = update(states, success, at=number, expected=expected)
+        now = declined(states, theta=0.4, margin=0.2)
+        assert not (now & ~before & success).any()
+        flagged += int((now & ~before).sum())
+        before = now
+    assert flagged > 0
+
+
 def test_other_traffic_is_no_decline() -> None:
     """Easy 90% turns to hard 90%, for 500 outcomes each: at most 2% of 800 memories are ever called stale."""
     share = alarms(Judge("", contexts=True, margin=0.15), 8, 800, 500)
