@@ -360,6 +360,16 @@ def test_no_embedding_model_is_loaded(file: Path):
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 
+def test_help_waits_for_nothing_heavy():
+    code = (
+        "import sys, langchain_memoryworth.cli.commands\n"
+        "print(sorted({m.split('.')[0] for m in sys.modules} "
+        "& {'numpy', 'pydantic', 'sqlalchemy', 'langchain_core', 'faiss'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "[]\n", done.stderr
+
+
 NAMES = sorted(c.name or c.callback.__name__ for c in app.registered_commands if c.callback)
 
 

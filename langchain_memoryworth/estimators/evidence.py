@@ -7,10 +7,11 @@ an outcome is corrected: with weights of 1/k a running sum and its recomputation
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple, overload
+from typing import TYPE_CHECKING, NamedTuple, overload
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+if TYPE_CHECKING:  # the words are known without it: it takes half of the time of `--help`
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
 UNIT = 1 << 32
 """One retrieval, or the whole weight of one episode, in the fixed-point units of every counter."""
@@ -40,9 +41,12 @@ def worth(positive: ArrayLike, negative: ArrayLike) -> float | NDArray[np.float6
     Examples:
         >>> worth(80.0, 20.0)
         0.8
+        >>> import numpy as np
         >>> worth(np.array([0.0, 3.0]), np.array([0.0, 1.0])).tolist()
         [0.5, 0.75]
     """
+    import numpy as np
+
     hits = np.asarray(positive, dtype=np.float64)
     total = hits + np.asarray(negative, dtype=np.float64)
     result = np.divide(hits, total, out=np.full_like(total, 0.5), where=total > 0)
@@ -78,6 +82,8 @@ def effective_size(
         >>> effective_size(10.0, 10 / 3, 10 / 9)
         10.0
     """
+    import numpy as np
+
     w = np.asarray(total, dtype=np.float64)
     w2 = np.asarray(squared, dtype=np.float64)
     kish = np.divide(w * w, w2, out=np.zeros_like(w), where=w2 > 0)

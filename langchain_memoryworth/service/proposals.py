@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from langchain_memoryworth.estimators.credible import Belief
 from langchain_memoryworth.estimators.evidence import Evidence
 from langchain_memoryworth.terminal import clean
+
+if TYPE_CHECKING:
+    from langchain_memoryworth.estimators.credible import Belief
 
 
 class Why(StrEnum):
