@@ -367,7 +367,7 @@ class Ledger:
         heard: dict[int, int] = {}
         accounts: dict[int, Account] = {}
         exposures: list[tuple[Any, ...]] = []
-        for chunk in standing.in_chunks(eids):
+        for chunk in standing.in_lists(eids):
             some, stands, said = session.rows_of(
                 standing.in_list(_ROWS, len(chunk)),
                 standing.in_list(_ACCOUNTS, len(chunk), _HOLD_EVIDENCE),

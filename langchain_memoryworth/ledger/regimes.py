@@ -145,18 +145,23 @@ def _save(
     news: Mapping[int, Sequence[Heard]],
 ) -> None:
     """Write down those that were moved; most of them have the anchor that they had, of some the state before becomes it."""
+    state = dict(zip(moved, pack(np.concatenate([*moved.values()])), strict=True))
     later, anew = [], []
-    for (seq, _), state in zip(moved.items(), pack(np.concatenate([*moved.values()])), strict=True):
-        before, count = kept[seq], len(news[seq])
-        if before.since is not None and before.since + count < MOST_WAITING:
-            later.append((state, upto[seq], before.since + count, seq))
+    for seq in moved:
+        since, count = kept[seq].since, len(news[seq])
+        if since is not None and since + count < MOST_WAITING:
+            later.append((state[seq], upto[seq], since + count, seq))
         else:
-            anchor = pack(before.state)[0]
-            anew.append((seq, state, upto[seq], anchor, before.upto, count))
+            anew.append(seq)
     if later:
         session.run_each(_MOVE, later)
     if anew:
-        session.run_each(_KEEP, anew)
+        anchors = pack(np.concatenate([kept[seq].state for seq in anew]))
+        rows = [
+            (seq, state[seq], upto[seq], anchor, kept[seq].upto, len(news[seq]))
+            for seq, anchor in zip(anew, anchors, strict=True)
+        ]
+        session.run_each(_KEEP, rows)
 
 
 def _read(session: Session, epochs: Mapping[int, int]) -> dict[int, _Kept]:

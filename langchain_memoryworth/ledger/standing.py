@@ -70,6 +70,24 @@ def in_chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
         yield values[start : start + CHUNK]
 
 
+def in_lists(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """`in_chunks`, each with its last value repeated until there are as many as a power of two, or `CHUNK`.
+
+    A statement is compiled for each length, which for a few hundred takes longer than to run it.
+
+    Examples:
+        >>> [list(piece) for piece in in_lists([7, 8, 9])]
+        [[7, 8, 9, 9]]
+    """
+    for piece in in_chunks(values):
+        missing = _length(len(piece)) - len(piece)
+        yield [*piece, *[piece[-1]] * missing] if missing else piece
+
+
+def _length(count: int) -> int:
+    return min(CHUNK, 1 << (count - 1).bit_length())
+
+
 @cache
 def in_list(sql: str, count: int, hold: str = "") -> Statement:
     """A statement whose `:values` stands for a list of `count` parameters."""
@@ -83,19 +101,22 @@ def select_in(
 ) -> list[tuple[Any, ...]]:
     """All rows of a query with an IN list of any length; `hold` is what locks them where that must be said."""
     found: list[tuple[Any, ...]] = []
-    for chunk in in_chunks(values):
+    for chunk in in_lists(values):
         found += session.rows(in_list(sql, len(chunk), hold), **as_list(chunk), **fixed)
     return found
 
 
 def select_from(session: Session, sql: str, rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    """All rows of a query whose `:rows` stands for a list of rows, each as `(?, ?)`."""
+    """All rows of a query whose `:rows` stands for a list of rows, each as `(?, ?)`; one of nulls must find nothing."""
     found: list[tuple[Any, ...]] = []
     width = len(rows[0]) if rows else 1
-    for start in range(0, len(rows), CHUNK // width):
-        some = rows[start : start + CHUNK // width]
+    most = CHUNK // width
+    for start in range(0, len(rows), most):
+        some = rows[start : start + most]
         values = [value for row in some for value in row]
-        found += session.rows(_rows_list(sql, len(some), width), **as_list(values))
+        count = min(most, _length(len(some)))  # as in `in_lists`
+        values += [None] * (width * count - len(values))
+        found += session.rows(_rows_list(sql, count, width), **as_list(values))
     return found
 
 
