@@ -234,7 +234,9 @@ def _precision(sizes: ArrayLike, strength: float) -> Floats:
     counted = _finite("sizes", sizes)
     if counted.size and counted.min() < 0:
         raise InvalidInputError(f"sizes must not be negative, got {counted.min()}", value=sizes)
-    return np.asarray(counted + _positive("strength", strength))
+    if not 0 < strength < math.inf:
+        raise InvalidInputError(f"strength must be above 0, got {strength}", value=strength)
+    return np.asarray(counted + strength)
 
 
 def _positive(name: str, values: ArrayLike) -> Floats:

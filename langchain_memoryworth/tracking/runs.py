@@ -213,7 +213,7 @@ class Runs:
             return EpisodeKey(str(named), aliases)
         ambient = _ambient.get()
         if ambient is not None:
-            return replace(ambient, aliases=ambient.aliases + aliases)
+            return replace(ambient, aliases=ambient.aliases + aliases) if aliases else ambient
         return None if root is None else root.episode
 
     def searched(self, entry: RunEntry, run_id: UUID | None, ids: Sequence[str]) -> None:

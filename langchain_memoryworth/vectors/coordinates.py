@@ -103,9 +103,10 @@ class Coordinates:
         """Overwrite vectors; their links in the graph stay as they are."""
         self.view()[rows, : self.dimension] = vectors
 
-    def set_terms(self, rows: Rows, terms: NDArray[np.floating]) -> None:
-        """Overwrite what the ranking may weigh, shape (n, TERMS)."""
-        self.view()[rows, self._terms] = self._within_range(terms)
+    def set_terms(self, rows: Rows, terms: NDArray[np.floating], first: int = 0) -> None:
+        """Overwrite what the ranking may weigh, shape (n, TERMS), or fewer terms from a `first` on."""
+        start = self._terms.start + first
+        self.view()[rows, start : start + terms.shape[1]] = self._within_range(terms)
 
     def hide(self, rows: Rows | slice, hidden: NDArray[np.bool_]) -> None:
         """Hide rows from `scan`, or show them."""

@@ -171,10 +171,12 @@ class VectorIndex:
                 self._at.set_terms(rows, terms[old])
             self._set_state(self._rows(seqs), held)
 
-    def weigh(self, seqs: NDArray[np.int64], terms: NDArray[np.floating]) -> None:
-        """Set the coordinates of rows that are there, gone or not; shapes as in `upsert`."""
+    def weigh(
+        self, seqs: NDArray[np.int64], terms: NDArray[np.floating], *, first: int = 0
+    ) -> None:
+        """Set the coordinates of rows that are there, gone or not: all terms as in `upsert`, or some from a `first` on."""
         with self._lock:
-            self._at.set_terms(self._rows(seqs), terms)
+            self._at.set_terms(self._rows(seqs), terms, first)
 
     def hold(self, held: Mapping[int, bool]) -> None:
         """Hide rows from `search`, or show them; those that are not there, or gone, stay so."""

@@ -20,6 +20,8 @@ from langchain_memoryworth.vectors.pgvector_index import Mirror, PgVectorIndex
 
 _MOST_MOVED = 4096
 """Memories whose counters may wait for a query that ranks by them."""
+_EFFECT = 3
+"""The term of the effect."""
 
 
 class Space:
@@ -68,6 +70,7 @@ class Space:
         self._ends: dict[int, float] = {}
         self._queue: list[tuple[float, int]] = []
         self._moved: dict[int, Recount] = {}
+        self._shifted: dict[int, Recount] = {}  # those of them whose effect waits too
         self._lock = threading.Lock()
         self._hits: dict[int, tuple[int, int]] = {}
         self._pool = (0, 0)
@@ -93,23 +96,37 @@ class Space:
         suppress = self.policy.suppress
         self.index.hold({m.seq: m.waiting or (m.held and suppress) for m in moved})
         with self._lock:
-            self._moved.update((m.seq, m) for m in moved)
+            new = {m.seq: m for m in moved}
+            self._moved |= new
+            self._shifted |= new
         if len(self._moved) > _MOST_MOVED:
             self._weigh(self.index)
 
     def _weigh(self, index: VectorIndex) -> None:
-        """Bring the coordinates of rows up to date: most queries rank by similarity alone, and would pay for it."""
+        """Bring the coordinates of rows up to date."""
         with self._lock:
             if not self._moved:
                 return
             seqs = np.array(list(self._moved), dtype=np.int64)
             here = index.alive(seqs)  # not what is past its time, or has no vector here
             moved = list(self._moved.values())
-            self._moved = {}
+            self._moved, self._shifted = {}, {}
             counters = np.array([m.counters for m in moved], dtype=np.int64).T[:, here]
             added_at = np.array([m.added_at for m in moved])[here]
             index.weigh(seqs[here], self._terms(counters, added_at))
             self._add_to_pool(seqs[here], counters)
+
+    def _shift(self, index: VectorIndex) -> None:
+        """Bring the coordinate of the effect up to date: few queries rank by worth, and the others would pay for it."""
+        with self._lock:
+            if not self._shifted:
+                return
+            seqs = np.array(list(self._shifted), dtype=np.int64)
+            here = index.alive(seqs)
+            rows = [(m.counters[4], m.counters[2]) for m in self._shifted.values()]
+            self._shifted = {}
+            surprise, size = np.array(rows, dtype=np.int64)[here].T
+            index.weigh(seqs[here], self.policy.bonus(surprise, size)[:, None], first=_EFFECT)
 
     def _add_to_pool(self, seqs: NDArray[np.int64], counters: NDArray[np.int64]) -> None:
         if self.policy.uncertain != "pool":
@@ -159,7 +176,7 @@ class Space:
         terms = np.zeros((len(added_at), TERMS))
         terms[:, 0], terms[:, 1] = self.policy.rank_terms(*counters[:4])
         if self.policy.effect_weight:
-            terms[:, 3] = self.policy.bonus(counters[4], counters[2])
+            terms[:, _EFFECT] = self.policy.bonus(counters[4], counters[2])
         if self.policy.recency_half_life is not None:
             half_life = self.policy.recency_half_life.total_seconds()
             # 0.5**((now - added)/h) is a product of a part of the row and a part of the query.
@@ -170,8 +187,11 @@ class Space:
     def weights(self, rank: Rank, now: float) -> tuple[float, float, float, float, float]:
         """What the query puts on the similarity and the four terms of each row."""
         similarity, worth, recency = rank
-        if isinstance(self.index, VectorIndex) and (worth or self.policy.effect_weight):
-            self._weigh(self.index)
+        if isinstance(self.index, VectorIndex):
+            if worth:
+                self._weigh(self.index)
+            elif self.policy.effect_weight:
+                self._shift(self.index)
         fallback = 0.0
         if worth:
             if isinstance(self.index, PgVectorIndex) and self.policy.uncertain == "pool":
