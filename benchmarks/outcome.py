@@ -157,7 +157,9 @@ def _failure(store: MemoryWorthStore, shown: list[list[int]]) -> Side:
     def before(i: int) -> None:
         run_ids[:] = [str(uuid4()) for _ in range(_FAILS)]
         for run_id in run_ids:
-            store.governor.journal.expose_documents(EpisodeKey(run_id), documents[i % len(documents)])
+            store.governor.journal.expose_documents(
+                EpisodeKey(run_id), documents[i % len(documents)]
+            )
         store.record_outcomes([(run_id, True) for run_id in run_ids[1:]])
 
     return Side(lambda _: store.record_outcome(run_ids[0], outcome=False), before)

@@ -122,13 +122,13 @@ def test_a_late_outcome_and_what_is_not_heard_yet(make_store: StoreMaker, url: s
     """The order is that of first outcomes, whenever the runs began and whatever is said of them again."""
     store = filled(make_store, 2, DRIFT, url)
     for name in ("a", "b", "c", "d"):
-        store.governor.expose_documents(EpisodeKey(name), [Document("", id="m0")])
+        store.governor.journal.expose_documents(EpisodeKey(name), [Document("", id="m0")])
     for name, outcome in (("c", False), ("a", True), ("d", False), ("b", 0.5)):
         store.record_outcome(name, outcome)
         assert_replayed(store)
     store.withdraw_outcome("a")
     store.record_outcome("a", False)
-    store.governor.expose_documents(EpisodeKey("c"), [Document("", id="m1")])
+    store.governor.journal.expose_documents(EpisodeKey("c"), [Document("", id="m1")])
     assert_replayed(store)
     assert heard(store)[1] == 4
 
