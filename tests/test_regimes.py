@@ -32,7 +32,7 @@ def assert_replayed(store: MemoryWorthStore) -> None:
         rows = query(store, f"SELECT seq, {column}, {upto} FROM regimes")
         for seq, state, number in rows:
             assert bytes(state) == replayed(store, number).get(seq, pack(fresh(1))[0])
-    with store.governor._database.read() as session:
+    with store.governor.database.read() as session:
         seqs = [seq for (seq,) in session.rows(Statement("SELECT seq FROM evidence"))]
         stands = standing.read(session, seqs)
         asked = regimes.states(session, list(stands.values()))

@@ -433,7 +433,7 @@ def test_what_the_change_detectors_had_not_heard_of_runs_that_are_gone_is_not_lo
             one.record_outcome(name, outcome)
 
     def states(one: MemoryWorthStore) -> dict[int, bytes]:
-        with one.governor._database.read() as session:
+        with one.governor.database.read() as session:
             stands = standing.read(session, [1, 2])
             found = regimes.states(session, list(stands.values()))
         return {seq: state.tobytes() for seq, state in found.items()}

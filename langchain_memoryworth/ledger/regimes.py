@@ -51,18 +51,20 @@ class _Kept(NamedTuple):
 
 
 def in_doubt(settled: Sequence[Settled], accounts: Mapping[int, Account]) -> list[Standing]:
-    """The memories that may have declined by what was settled, or may be back, and those whose detectors lag far behind."""
+    """The memories that may have declined by what was settled, those that may be back, and those whose detectors lag far."""
     told = {
         g.seq for s in settled for g in s.given if s.reward != 1.0 or g.seq not in s.first
     }  # by more than successes
-    found = []
-    for seq, account in accounts.items():
-        status, before = account.standing.status, account.standing.evidence.retrievals
-        many = before // MOST_WAITING != (before + account.retrievals) // MOST_WAITING
-        active = status is Status.ACTIVE and (seq in told or many)
-        if account.judged and (active or status is Status.SUPPRESSED):
-            found.append(account.standing)
-    return found
+    return [
+        a.standing
+        for seq, a in accounts.items()
+        if a.judged and (seq in told or _waits_long(a) or a.standing.status is not Status.ACTIVE)
+    ]
+
+
+def _waits_long(account: Account) -> bool:
+    before = account.standing.evidence.retrievals
+    return before // MOST_WAITING != (before + account.retrievals) // MOST_WAITING
 
 
 def those_declined(session: Session, stands: Sequence[Standing], policy: Policy) -> frozenset[int]:
@@ -73,6 +75,7 @@ def those_declined(session: Session, stands: Sequence[Standing], policy: Policy)
         stands: Of the memories.
         policy: With a `decline`.
     """
+    stands = [s for s in stands if s.status in _JUDGED]
     if not stands or policy.decline is None:
         return frozenset()
     states = _follow(session, stands, save=True)
@@ -213,6 +216,7 @@ def roll_up(
     session.run_many(_ANCHOR, rows)
 
 
+_JUDGED = (Status.ACTIVE, Status.SUPPRESSED)
 _SOME = "SELECT seq, state, upto, since FROM regimes WHERE seq IN :values"
 _OPENINGS = "SELECT seq, epoch, state, upto FROM regime_openings WHERE seq IN :values"
 _OPEN = Statement(

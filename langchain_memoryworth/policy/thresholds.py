@@ -253,7 +253,8 @@ class Thresholds(BaseModel):
         flat = self.theta_low <= 0.5 and not isinstance(self.prior, tuple)
         by_ratio = self.confidence is None or flat
         seen = self.rate(evidence) if self.flip_rate else evidence.worth
-        if status is Status.ACTIVE and harmless and by_ratio and seen >= self.theta_low:
+        above = by_ratio and seen >= self.theta_low
+        if status is Status.ACTIVE and harmless and above:
             return status  # the usual case, and the cheapest to see
         if status is Status.QUARANTINED:
             released = self.quarantine is None or sources >= self.quarantine.sources
@@ -261,7 +262,7 @@ class Thresholds(BaseModel):
         if not self.suppress:
             return Status.ACTIVE
         if status is Status.ACTIVE:
-            low = self._is_low(evidence)
+            low = not above and self._is_low(evidence)
             bad = low or declined or self._harms(evidence, 0.0)
             return Status.SUPPRESSED if bad else status
         stays = declined or self._stays_low(evidence) or self._harms(evidence, self.hysteresis)
@@ -309,9 +310,10 @@ class Thresholds(BaseModel):
         if self.harm is None or evidence.surprise >= 0:
             return False
         mean = effect_of(evidence.surprise, evidence.size)
+        # Flipped labels shrink what is seen of an effect.
+        margin = self.harm_margin * (1 - 2 * self.flip_rate)
+        if mean > -margin:
+            return False  # as nearly always, and before a quantile is asked for
         confidence = max(0.5, self.harm - hysteresis)
         spread = math.sqrt(NOISE / (evidence.size / UNIT + STRENGTH))
-        margin = self.harm_margin * (
-            1 - 2 * self.flip_rate
-        )  # flipped labels shrink what is seen of an effect
         return mean <= -margin - NormalDist().inv_cdf(confidence) * spread
