@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from langchain_memoryworth.estimators.evidence import Evidence, Verdict
-from langchain_memoryworth.estimators.noise import log_odds_above
 from langchain_memoryworth.estimators.use import Use
 
 Namespace = tuple[str, ...]
@@ -407,6 +406,8 @@ class ContextWorth(NamedTuple):
     @property
     def log_odds(self) -> float:
         """The same in log-odds, which stay as they are where failures are reported more often than successes."""
+        from langchain_memoryworth.estimators.noise import log_odds_above
+
         e = self.evidence
         return float(log_odds_above(e.worth, max(0.0, e.effective_size), self.base_rate))
 
