@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from langchain_memoryworth import MemoryWorthStore
+from langchain_memoryworth.demo import offline_model
 from langchain_memoryworth.demo.episodes import (
     DemoResult,
     RememberedEmbeddings,
@@ -17,6 +19,7 @@ from langchain_memoryworth.demo.episodes import (
 )
 from langchain_memoryworth.demo.recipes import load_tasks
 from langchain_memoryworth.demo.show import as_document, plot_result, print_result
+from langchain_memoryworth.errors import MemoryWorthError
 from langchain_memoryworth.vectors.embeddings import DEFAULT_MODEL, SentenceTransformerEmbeddings
 from tests.policies import plain
 
@@ -89,3 +92,16 @@ def test_what_is_printed_and_drawn(finished, capsys, tmp_path: Path):
     assert len(document["suppressed"]) == len(result.suppressed)
     assert document["with_worth"] == result.blocks(result.with_worth)
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_weights_that_are_not_the_published_ones_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    weights = tmp_path / "package" / "model" / "model.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.write_bytes(b"others")
+    package = SimpleNamespace(origin=str(tmp_path / "package" / "__init__.py"))
+    monkeypatch.setattr(offline_model, "find_spec", lambda _: package)
+    with pytest.raises(MemoryWorthError, match="is not the published model: SHA-256"):
+        offline_model.use_packaged_model(tmp_path / "hub")
+    assert not (tmp_path / "hub").exists()
