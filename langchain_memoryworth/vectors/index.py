@@ -20,7 +20,7 @@ Kind = Literal["flat", "hnsw", "flat-fp16", "hnsw-fp16", "pgvector"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _ACTIVE, _HELD, _GONE = 0, 1, 2
-_EF_SEARCH, _MOST_EF_SEARCH, _ROWS_PER_EF = 128, 256, 5_000
+_EF_SEARCH, _MOST_EF_SEARCH, _ROWS_PER_EF = 128, 640, 1_500
 """Nodes that a walk keeps in view: a large graph needs more of them to lead as near."""
 _MOSTLY = 0.75
 """Share of hidden rows up to which a scan of all takes no longer than one that looks at each whether it is hidden."""
