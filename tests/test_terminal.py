@@ -83,6 +83,8 @@ WRONG: dict[str, list[list[str]]] = {
     "list": [["--limit", "0"], ["--status", "wild"], ["-n", "a//b"]],
     "show": [[], ["ghost"], ["bad", "-n", "elsewhere"]],
     "explain": [[], ["ghost"], ["--run", "ghost"]],
+    "effects": [["-d", "nowhere.db"], ["--limit", "0"], ["-n", "a//b"]],
+    "lift": [["ghost"], ["-d", "notes.txt"], ["-n", "a//b"]],
     "review": [["--why", "wild"], ["--decide", "wild"], ["--memory", "x", "--decide", "reject"]],
     "suppress": [[], ["ghost"], ["pinned"]],
     "restore": [[], ["ghost"], ["bad", "ghost"]],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Annotated
 
@@ -29,6 +29,15 @@ from langchain_memoryworth.service.proposals import Proposal, Why
 DEFAULT = "memories.db"
 
 
+_DECISIONS = {
+    "suppress": "Hold memories back, on probation at most, until they are restored.",
+    "restore": "Serve memories again; only what happens from now on can suppress them.",
+    "pin": "Never hold memories back, whatever the evidence says.",
+    "unpin": "Leave memories to the policy again.",
+    "deprecate": "Take memories out of service, and keep them for the record.",
+}
+
+
 class Decision(StrEnum):
     """What can be decided about proposals without code of one's own."""
 
@@ -42,10 +51,10 @@ class Decision(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (
-        *(review, suppress, restore, pin, unpin, deprecate),
-        *(undo, erase, outcome, revoke),
-    ):
+    app.command()(review)
+    for name, help_ in _DECISIONS.items():
+        app.command(name, help=help_)(_decision(name))
+    for command in (undo, erase, outcome, revoke):
         app.command()(command)
 
 
@@ -82,64 +91,20 @@ def review(
     say(found, as_json=as_json, human=human)
 
 
-def suppress(
-    ids: Ids,
-    database: Store = DEFAULT,
-    namespace: Space = "",
-    actor: Actor = "cli",
-    reason: Reason = "",
-    as_json: AsJson = False,
-) -> None:
-    """Hold memories back, on probation at most, until they are restored."""
-    _decided("suppress", ids, database, namespace, actor, reason, as_json=as_json)
+def _decision(name: str) -> Callable[..., None]:
+    """The command that decides about memories by their ids with the method of this name."""
 
+    def decide(
+        ids: Ids,
+        database: Store = DEFAULT,
+        namespace: Space = "",
+        actor: Actor = "cli",
+        reason: Reason = "",
+        as_json: AsJson = False,
+    ) -> None:
+        _decided(name, ids, database, namespace, actor, reason, as_json=as_json)
 
-def restore(
-    ids: Ids,
-    database: Store = DEFAULT,
-    namespace: Space = "",
-    actor: Actor = "cli",
-    reason: Reason = "",
-    as_json: AsJson = False,
-) -> None:
-    """Serve memories again; only what happens from now on can suppress them."""
-    _decided("restore", ids, database, namespace, actor, reason, as_json=as_json)
-
-
-def pin(
-    ids: Ids,
-    database: Store = DEFAULT,
-    namespace: Space = "",
-    actor: Actor = "cli",
-    reason: Reason = "",
-    as_json: AsJson = False,
-) -> None:
-    """Never hold memories back, whatever the evidence says."""
-    _decided("pin", ids, database, namespace, actor, reason, as_json=as_json)
-
-
-def unpin(
-    ids: Ids,
-    database: Store = DEFAULT,
-    namespace: Space = "",
-    actor: Actor = "cli",
-    reason: Reason = "",
-    as_json: AsJson = False,
-) -> None:
-    """Leave memories to the policy again."""
-    _decided("unpin", ids, database, namespace, actor, reason, as_json=as_json)
-
-
-def deprecate(
-    ids: Ids,
-    database: Store = DEFAULT,
-    namespace: Space = "",
-    actor: Actor = "cli",
-    reason: Reason = "",
-    as_json: AsJson = False,
-) -> None:
-    """Take memories out of service, and keep them for the record."""
-    _decided("deprecate", ids, database, namespace, actor, reason, as_json=as_json)
+    return decide
 
 
 def undo(
