@@ -221,7 +221,7 @@ def test_revoking_a_source_asks_first(cli: Cli):
     assert answer(cli("doctor", "--json"))["problems"] == []
 
 
-@pytest.mark.parametrize("days", ["inf", "nan", "1e300", "-1"])
+@pytest.mark.parametrize("days", ["inf", "nan", "1e300", "-1", "x"])
 def test_an_age_that_is_none_is_a_usage_error(cli: Cli, days: str):
     done = cli("compact", "--older-than", days, "--yes")
     assert (done.exit_code, type(done.exception)) == (2, SystemExit)

@@ -20,14 +20,17 @@ def register(app: typer.Typer) -> None:
 
 def compact(
     days: Annotated[
-        float,
-        typer.Option("--older-than", min=0, max=36_500, help="Age in days; younger runs are kept."),
+        float, typer.Option("--older-than", min=0, help="Age in days; younger runs are kept.")
     ],
     database: Store = DEFAULT,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Roll old runs up: all counters stay, but outcomes of those runs can no longer be corrected."""
+    try:
+        age = timedelta(days=days)
+    except (OverflowError, ValueError) as error:  # inf, NaN, or beyond all calendars
+        raise typer.BadParameter(f"{days} days are no age ({error})") from error
     with opened(database) as store:
         runs = store.health().episodes
         confirmed(
@@ -35,7 +38,7 @@ def compact(
             yes=yes,
         )
         with bars(hidden=as_json) as progress:
-            done = store.compact(timedelta(days=days), progress=progress)
+            done = store.compact(age, progress=progress)
     human = f"{done.episodes} runs rolled up, {done.changes} changes forgotten"
     say(done, as_json=as_json, human=human)
 
