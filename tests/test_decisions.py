@@ -16,6 +16,7 @@ from langchain_memoryworth.estimators.credible import verdict
 from langchain_memoryworth.estimators.effects import STRENGTH
 from langchain_memoryworth.estimators.evidence import UNIT, Evidence
 from langchain_memoryworth.records import EpisodeKey
+from langchain_memoryworth.service.logs import LogEntry, Retrieved
 from tests.fakes import assert_exact
 from tests.notes import filled, run, suppressed
 from tests.policies import plain
@@ -141,6 +142,21 @@ def test_who_has_graded_cannot_begin_to_know_flips(make_store: StoreMaker, tmp_p
     assert make_store(url).policy.flip_rate == 0
     store.record_outcome("r0", True)
     assert make_store(url, policy=plain(flip_rate=0.1)).policy.flip_rate == 0.1
+
+
+def test_no_grade_comes_in_by_an_import(make_store: StoreMaker, tmp_path: Path) -> None:
+    graded, file = filled(make_store, 1, plain()), tmp_path / "notes.jsonl"
+    run(graded, "r0", ["m0"], 0.7)
+    graded.export_file(file)
+    store = filled(make_store, 1, plain(flip_rate=0.1))
+    with pytest.raises(InvalidOutcomeError, match=r"0\.7"):
+        store.import_file(file)
+    found = (Retrieved("m0"),)
+    entries = [LogEntry("a", found, 1.0), LogEntry("b", found, 0.7)]
+    with pytest.raises(InvalidOutcomeError, match=r"0\.7"):
+        store.import_log(entries)
+    assert store.evidence("m0").retrievals == 0
+    assert store.import_log(entries[:1]).outcomes == 1
 
 
 @pytest.mark.parametrize("rate", [0.5, -0.1, float("nan")])

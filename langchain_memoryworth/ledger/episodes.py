@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from langchain_memoryworth.errors import InvalidInputError, RolledUpRunError, UnknownRunError
 from langchain_memoryworth.estimators.evidence import UNIT
-from langchain_memoryworth.estimators.noise import binary
 from langchain_memoryworth.estimators.use import PARTS, Use, from_document, shares_of, to_document
 from langchain_memoryworth.ledger import openings, rates, regimes, settlement, standing
 from langchain_memoryworth.ledger.database import Database, Session, Statement, retried
@@ -180,7 +179,8 @@ class Ledger:
                 written.append(row)
         if written:
             rule = policy(session)
-            _check_labels(written, rule)
+            drives = ("", rule.metric)
+            rule.check_labels(row[4] for row in written if row[3] in drives)
             session.run_each(_OUTCOME, written)
             touched = sorted({row[0] for row in written})
             self._settle_all(session, touched, known, rule, now)
@@ -440,13 +440,6 @@ def _outcome_row(eid: int, key: OutcomeKey, outcome: Outcome | None, now: float)
         return (eid, *key, None, None, now)
     used = None if outcome.used is None else to_document(outcome.used)
     return (eid, *key, outcome.reward, used, now)
-
-
-def _check_labels(written: Iterable[tuple[Any, ...]], policy: Policy) -> None:
-    """Refuse graded rewards where a share of outcomes is known to be the wrong way round: a grade has no other way round."""
-    if policy.flip_rate:
-        drives = ("", policy.metric)
-        binary([reward for *_, of, reward, _, _ in written if reward is not None and of in drives])
 
 
 def _as_outcome(record: OutcomeRecord) -> Outcome | None:

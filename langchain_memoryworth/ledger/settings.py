@@ -7,7 +7,6 @@ from langchain_memoryworth.errors import (
     EmbeddingMismatchError,
     InvalidInputError,
 )
-from langchain_memoryworth.estimators.noise import binary
 from langchain_memoryworth.ledger import priors, standing
 from langchain_memoryworth.ledger.database import Database, Session, Statement
 from langchain_memoryworth.policy import Policy
@@ -39,7 +38,7 @@ class Settings:
         elif policy.model_dump_json() != (stored or Policy().model_dump_json()):
             with self._database.write() as session:
                 if policy.flip_rate:
-                    binary([reward for (reward,) in session.rows(_GRADED)])
+                    policy.check_labels(reward for (reward,) in session.rows(_GRADED))
                 session.run(_SET_POLICY, {"document": policy.model_dump_json(), "now": now})
                 version = session.number(_POLICY_VERSION)
                 standing.note(session, "policy", "user", f"version {version}", now)

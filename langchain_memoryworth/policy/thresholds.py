@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from statistics import NormalDist
 from typing import Annotated, Any, Literal, Self
 
@@ -20,7 +20,7 @@ from langchain_memoryworth.estimators.anytime import confidence_sequence
 from langchain_memoryworth.estimators.base_rates import low_threshold
 from langchain_memoryworth.estimators.effects import NOISE, STRENGTH, effect_of
 from langchain_memoryworth.estimators.evidence import UNIT, Evidence, Verdict
-from langchain_memoryworth.estimators.noise import corrected
+from langchain_memoryworth.estimators.noise import binary, corrected
 from langchain_memoryworth.records import Status
 from langchain_memoryworth.statuses import AUTOMATIC
 
@@ -123,6 +123,15 @@ class Thresholds(BaseModel):
     def belief(self, evidence: Evidence, *, level: float = 0.9) -> credible.Belief:
         """The posterior of the success rate behind the evidence, see `credible.belief`."""
         return credible.belief(evidence, level=level, prior=self.beta, flip=self.flip_rate)
+
+    def check_labels(self, rewards: Iterable[float | None]) -> None:
+        """Refuse graded rewards where a share of outcomes is known to be the wrong way round: a grade has no other way round.
+
+        Raises:
+            InvalidOutcomeError: If `flip_rate` is set and one of them is neither 0 nor 1.
+        """
+        if self.flip_rate:
+            binary([reward for reward in rewards if reward is not None])
 
     def always(self, evidence: Evidence) -> tuple[float, float]:
         """Bounds of the success rate that are right at all times at once, however often one looks: with 95 %.

@@ -51,12 +51,14 @@ class Carrier:
         Raises:
             ImportFileError: If it is damaged or hostile; nothing is written then.
             EmbeddingMismatchError: If its vectors are of another model than those here.
+            InvalidOutcomeError: If an outcome in it is graded, and the policy has a `flip_rate`.
         """
         parcel = read(path, progress)
         transaction = self._database.read if dry_run else self._database.write
         with transaction() as session:
             self._check_model(session, parcel.header, dry_run=dry_run)
             policy = self._settings.policy(session)
+            policy.check_labels(e.reward for e in parcel.episodes)
             return self._archive.unpack(
                 session, parcel, policy, self._store.clock(), dry_run=dry_run, progress=progress
             )
@@ -86,6 +88,7 @@ class Carrier:
         entries = [
             e if e.reward is None else replace(e, reward=reward_of(e.reward)) for e in entries
         ]
+        self._store.policy.check_labels(e.reward for e in entries)
         seqs = self._locate(namespace, entries)
         memories: set[int] = set()
         written, known, outcomes, skipped = 0, 0, 0, []
