@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from langchain_memoryworth.vectors.coordinates import TERMS
 from langchain_memoryworth.vectors.index import Found, Kind, VectorIndex
+from langchain_memoryworth.vectors.places import Places
 
 D = 6
 KINDS: tuple[Kind, ...] = ("flat", "hnsw", "flat-fp16", "hnsw-fp16")
@@ -177,6 +178,17 @@ def test_a_term_beyond_all_numbers_neither_hides_a_row_nor_shows_a_hidden_one(ki
         assert np.isfinite(found.scores).all()
         index.weigh(np.arange(3), terms)
         index.hold({0: True, 1: False, 2: False})
+
+
+@given(st.lists(st.sets(st.integers(0, 60), max_size=9), max_size=9))
+def test_a_row_is_found_in_whatever_order_the_numbers_come(batches: list[set[int]]) -> None:
+    places, rows = Places(), dict[int, int]()
+    for batch in batches:
+        new = [seq for seq in batch if seq not in rows]  # as a set gives them
+        rows |= {seq: len(rows) + i for i, seq in enumerate(new)}
+        places.append(np.array(new, np.int64))
+        found = places.find(np.arange(-1, 62)).tolist()
+        assert found == [rows.get(seq, -1) for seq in range(-1, 62)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
