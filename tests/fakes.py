@@ -18,7 +18,7 @@ from langchain_core.embeddings import Embeddings
 
 from langchain_memoryworth import MemoryWorthStore, Policy
 from langchain_memoryworth.estimators.credit import Shown, settle
-from langchain_memoryworth.ledger.database import Statement
+from langchain_memoryworth.ledger.session import Statement
 
 DIMENSION = 32
 COUNTERS = ("positive", "negative", "size", "squared", "retrievals")

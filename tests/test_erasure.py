@@ -244,7 +244,7 @@ def test_a_file_that_others_keep_busy_is_scrubbed_later(
 
 
 def _one():
-    from langchain_memoryworth.ledger.database import Statement
+    from langchain_memoryworth.ledger.session import Statement
 
     return Statement("SELECT COUNT(*) FROM memories")
 

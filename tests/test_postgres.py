@@ -23,9 +23,10 @@ from langchain_memoryworth.errors import (
     StorageReadOnlyError,
     StorageUnavailableError,
 )
-from langchain_memoryworth.ledger.database import Database, Statement
+from langchain_memoryworth.ledger.database import Database
 from langchain_memoryworth.ledger.engines import lock_number
 from langchain_memoryworth.ledger.episodes import Exposure
+from langchain_memoryworth.ledger.session import Statement
 from langchain_memoryworth.records import EpisodeKey
 from tests.fakes import HashedWords, assert_exact, execute, fold_of_ledger, query
 from tests.ledger_server import Server, ledger_server, new_schema

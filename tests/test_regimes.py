@@ -12,7 +12,7 @@ from langchain_core.documents import Document
 from langchain_memoryworth import MemoryWorthStore, Status
 from langchain_memoryworth.estimators.drift import current, fresh, pack, update
 from langchain_memoryworth.ledger import regimes, standing
-from langchain_memoryworth.ledger.database import Statement
+from langchain_memoryworth.ledger.session import Statement
 from langchain_memoryworth.records import EpisodeKey
 from tests.fakes import assert_exact, execute, query
 from tests.notes import filled, run

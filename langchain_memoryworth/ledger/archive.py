@@ -11,7 +11,7 @@ from langchain_memoryworth.errors import ImportFileError
 from langchain_memoryworth.estimators.evidence import Evidence
 from langchain_memoryworth.estimators.use import Use, checked_use, shares_of, to_document
 from langchain_memoryworth.ledger import openings, rates, standing
-from langchain_memoryworth.ledger.database import Database, Session, Statement
+from langchain_memoryworth.ledger.database import Database
 from langchain_memoryworth.ledger.erasure import tombstone
 from langchain_memoryworth.ledger.memories import Copy
 from langchain_memoryworth.ledger.packing import pack
@@ -25,6 +25,7 @@ from langchain_memoryworth.ledger.parcel import (
     RateLine,
     sums,
 )
+from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.progress import Progress, unwatched, watched
 from langchain_memoryworth.records import Imported, namespace_key

@@ -17,7 +17,8 @@ from langchain_memoryworth.errors import UnknownRunError
 from langchain_memoryworth.estimators.credit import Credit
 from langchain_memoryworth.estimators.evidence import UNIT, Evidence
 from langchain_memoryworth.ledger import openings, standing
-from langchain_memoryworth.ledger.database import Database, Session, Statement
+from langchain_memoryworth.ledger.database import Database
+from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.progress import Progress, unwatched, watched
 from langchain_memoryworth.records import Arm, Namespace, WorthPoint, evidence_of, namespace_key
 

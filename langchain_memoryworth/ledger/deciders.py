@@ -11,8 +11,8 @@ from typing import NamedTuple
 from langchain_memoryworth.estimators.credit import Credit
 from langchain_memoryworth.estimators.drift import declined, fresh, update
 from langchain_memoryworth.estimators.evidence import UNIT, Evidence
-from langchain_memoryworth.ledger.database import Session, Statement
 from langchain_memoryworth.ledger.schema import COUNTERS
+from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Status
 

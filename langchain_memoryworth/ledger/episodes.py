@@ -14,7 +14,8 @@ from langchain_memoryworth.errors import InvalidInputError, RolledUpRunError, Un
 from langchain_memoryworth.estimators.evidence import UNIT
 from langchain_memoryworth.estimators.use import PARTS, Use, from_document, shares_of, to_document
 from langchain_memoryworth.ledger import openings, rates, regimes, settlement, standing
-from langchain_memoryworth.ledger.database import Database, Session, Statement, retried
+from langchain_memoryworth.ledger.database import Database, retried
+from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.ledger.settlement import Account, Row, Settled, settle
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import (

@@ -15,7 +15,8 @@ from langchain_memoryworth import statuses
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
 from langchain_memoryworth.estimators.use import checked_use, from_document, shares_of, to_document
 from langchain_memoryworth.ledger import learnt, openings, priors, rates, standing
-from langchain_memoryworth.ledger.database import Database, Session, Statement
+from langchain_memoryworth.ledger.database import Database
+from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.records import Namespace, Status, namespace_key
 
 

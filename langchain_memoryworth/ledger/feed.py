@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_memoryworth.ledger import standing
-from langchain_memoryworth.ledger.database import Session, Statement
+from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.records import Namespace, Status, namespace_key
 
 

@@ -13,7 +13,8 @@ from langchain_memoryworth import statuses
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
 from langchain_memoryworth.estimators.credit import Credit
 from langchain_memoryworth.ledger import openings, priors, standing
-from langchain_memoryworth.ledger.database import Database, Session, Statement
+from langchain_memoryworth.ledger.database import Database
+from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.records import Action, Namespace, Status, evidence_of, namespace_key
 
 

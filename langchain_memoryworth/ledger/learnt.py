@@ -21,7 +21,8 @@ from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.estimators import clusters
 from langchain_memoryworth.estimators.clusters import Clusters, Vectors
 from langchain_memoryworth.estimators.contexts import Contexts, fit
-from langchain_memoryworth.ledger.database import Database, Session, Statement
+from langchain_memoryworth.ledger.database import Database
+from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.records import LearntContext, Namespace, namespace_key
 
 PREFIX = "learnt-"

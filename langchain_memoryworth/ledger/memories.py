@@ -14,7 +14,8 @@ from langchain_memoryworth import statuses
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
 from langchain_memoryworth.estimators.evidence import Evidence
 from langchain_memoryworth.ledger import priors, standing
-from langchain_memoryworth.ledger.database import Database, Session, Statement
+from langchain_memoryworth.ledger.database import Database
+from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.policy import Policy, Quarantine
 from langchain_memoryworth.records import Memory, Namespace, Status, namespace_key
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from langchain_memoryworth.estimators.evidence import Evidence
 from langchain_memoryworth.ledger import standing
-from langchain_memoryworth.ledger.database import Session, Statement
 from langchain_memoryworth.ledger.schema import COUNTERS
+from langchain_memoryworth.ledger.session import Session, Statement
 
 
 class Opening(NamedTuple):

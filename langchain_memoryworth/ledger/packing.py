@@ -11,7 +11,6 @@ from typing import Any
 from langchain_memoryworth.estimators.evidence import Evidence
 from langchain_memoryworth.estimators.use import from_document
 from langchain_memoryworth.ledger import openings, rates
-from langchain_memoryworth.ledger.database import Session, Statement
 from langchain_memoryworth.ledger.parcel import (
     ActionLine,
     ClosedLine,
@@ -25,6 +24,7 @@ from langchain_memoryworth.ledger.parcel import (
     Parcel,
     RateLine,
 )
+from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.records import Status, evidence_of
 
 _KEYS_IN_LINE = 100_000

@@ -11,7 +11,7 @@ import numpy as np
 
 from langchain_memoryworth.estimators.evidence import UNIT, effective_size, worth
 from langchain_memoryworth.estimators.prior import FLAT, prior_of_pool
-from langchain_memoryworth.ledger.database import Session, Statement
+from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import PoolPrior
 

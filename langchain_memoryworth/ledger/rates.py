@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from langchain_memoryworth.estimators.base_rates import HALF_LIFE, STRENGTH
 from langchain_memoryworth.estimators.evidence import UNIT
-from langchain_memoryworth.ledger.database import Session, Statement
+from langchain_memoryworth.ledger.session import Session, Statement
 
 _SHARDS = 8
 _FORGET = 0.5 ** (_SHARDS / HALF_LIFE)  # a row sees one episode of eight

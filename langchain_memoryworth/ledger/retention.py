@@ -12,8 +12,9 @@ from langchain_memoryworth.estimators.credit import Credit
 from langchain_memoryworth.estimators.drift import Heard
 from langchain_memoryworth.estimators.evidence import UNIT, Evidence
 from langchain_memoryworth.ledger import openings, rates, regimes, standing
-from langchain_memoryworth.ledger.database import Database, Session, Statement
+from langchain_memoryworth.ledger.database import Database
 from langchain_memoryworth.ledger.openings import Opening
+from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.ledger.settlement import in_force
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.progress import Progress, unwatched

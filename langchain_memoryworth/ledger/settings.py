@@ -8,7 +8,8 @@ from langchain_memoryworth.errors import (
     InvalidInputError,
 )
 from langchain_memoryworth.ledger import priors, standing
-from langchain_memoryworth.ledger.database import Database, Session, Statement
+from langchain_memoryworth.ledger.database import Database
+from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Namespace, PoolPrior, namespace_key
 

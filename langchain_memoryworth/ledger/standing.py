@@ -15,8 +15,8 @@ from langchain_memoryworth import statuses
 from langchain_memoryworth.estimators.base_rates import room
 from langchain_memoryworth.estimators.evidence import Evidence
 from langchain_memoryworth.ledger import deciders, priors
-from langchain_memoryworth.ledger.database import Session, Statement
 from langchain_memoryworth.ledger.schema import COUNTERS
+from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Status
 

@@ -15,7 +15,8 @@ from langchain_memoryworth.errors import (
 from langchain_memoryworth.estimators.lift import Arm as ArmSums
 from langchain_memoryworth.estimators.lift import lift
 from langchain_memoryworth.ledger import standing
-from langchain_memoryworth.ledger.database import Database, Session, Statement
+from langchain_memoryworth.ledger.database import Database
+from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Arm, MemoryLift, Namespace, Status, namespace_key
 

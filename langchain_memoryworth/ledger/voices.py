@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from langchain_memoryworth.ledger.database import Database, Statement
+from langchain_memoryworth.ledger.database import Database
 from langchain_memoryworth.ledger.deciders import Voice, deciding
+from langchain_memoryworth.ledger.session import Statement
 from langchain_memoryworth.records import OutcomeKey, SourceShare
 
 

@@ -23,8 +23,8 @@ from langchain_memoryworth.estimators.ridge import ridge
 from langchain_memoryworth.estimators.staleness import Decline, stale
 from langchain_memoryworth.estimators.strata import stratified_worth
 from langchain_memoryworth.ledger import rates, regimes, standing
-from langchain_memoryworth.ledger.database import Session, Statement
 from langchain_memoryworth.ledger.schema import COUNTERS
+from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.ledger.trials import Trials
 from langchain_memoryworth.records import (
     Advantage,

@@ -12,9 +12,10 @@ from langchain_core.documents import Document
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.estimators.credit import reward_of
 from langchain_memoryworth.estimators.use import checked_use
-from langchain_memoryworth.ledger.database import Session, retried
+from langchain_memoryworth.ledger.database import retried
 from langchain_memoryworth.ledger.episodes import Exposure, Said
 from langchain_memoryworth.ledger.learnt import Asked, Learnt
+from langchain_memoryworth.ledger.session import Session
 from langchain_memoryworth.records import (
     Arm,
     EpisodeKey,

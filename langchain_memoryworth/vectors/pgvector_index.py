@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_memoryworth.errors import InvalidInputError, MissingExtensionError, StorageError
-from langchain_memoryworth.ledger.database import Database, Session, Statement
+from langchain_memoryworth.ledger.database import Database
 from langchain_memoryworth.ledger.feed import Feed
 from langchain_memoryworth.ledger.memories import born_after
+from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Namespace, namespace_key
 from langchain_memoryworth.vectors.coordinates import Floats

@@ -7,8 +7,9 @@ import threading
 from collections.abc import Iterator, Sequence
 
 from langchain_memoryworth.ledger import feed, priors
-from langchain_memoryworth.ledger.database import Database, Session, retried
+from langchain_memoryworth.ledger.database import Database, retried
 from langchain_memoryworth.ledger.feed import Change, Feed, as_feed
+from langchain_memoryworth.ledger.session import Session
 from langchain_memoryworth.ledger.trials import Trials
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Namespace, namespace_key
