@@ -12,10 +12,15 @@ export LANGSMITH_TRACING ?= false
 # Databases of tests go to a file system in memory where there is one: the disk would be most of the time.
 IN_MEMORY := $(if $(wildcard /dev/shm/.),env TMPDIR=/dev/shm)
 
-.PHONY: coverage demo test lint types layers unit audit lowest soak pgbouncer reliability bench governance-bench paper clean
+.PHONY: coverage demo examples test lint types layers unit audit lowest soak pgbouncer reliability bench governance-bench paper clean
 
 demo: $(VENV)/.demo
 	$(BIN)/langchain-memoryworth demo
+
+# The files that README names, on the packaged model, without a network.
+examples: $(VENV)/.demo
+	for name in chain_with_handler episode_outside_one_run delayed_feedback graph_nodes; do \
+	  $(BIN)/python -m langchain_memoryworth.demo.offline_model examples/$$name.py || exit 1; done
 
 test: lint types layers unit
 

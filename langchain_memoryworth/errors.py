@@ -27,6 +27,7 @@ MemoryWorthError
 │   └── SchemaVersionError                 written by a newer release
 ├── RunFailedError                         the outputs of a run that ended with an error
 ├── StoreClosedError
+├── ModelUnavailableError (OSError)        the embedding model is not here, and cannot be fetched
 └── MissingExtraError (ImportError)        names the pip command
 ```
 
@@ -310,3 +311,18 @@ class MissingExtraError(MemoryWorthError, ImportError):
             f"this needs {module!r}, which is not installed: pip install 'langchain-memoryworth[{extra}]'"
         )
         self.extra = extra
+
+
+class ModelUnavailableError(MemoryWorthError, OSError):
+    """The embedding model is not on this machine and cannot be fetched.
+
+    Attributes:
+        model: Its name.
+    """
+
+    def __init__(self, model: str, reason: str) -> None:
+        super().__init__(
+            f"the model {model!r} is not on this machine and cannot be fetched ({reason}); connect to the network once, give the "
+            "folder of a copy as SentenceTransformerEmbeddings(folder), or any other LangChain embedding="
+        )
+        self.model = model

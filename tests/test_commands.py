@@ -73,7 +73,7 @@ def test_status(cli: Cli):
     assert document["health"]["suppressed"] == document["health"]["pinned"] == 1
     assert document["health"]["pending"] + document["health"]["expired"] == 1
     assert document["policy"]["v_min"] == 2
-    assert "suppressed below 0.4 from 2 retrievals on" in cli("status").stdout
+    assert "suppressed is what is below 0.4 from 2 retrievals on" in cli("status").stdout
 
 
 def test_list(cli: Cli):

@@ -30,16 +30,21 @@ from langchain_memoryworth.errors import (
     InvalidVectorError,
     MemoryNotFoundError,
     MemoryWorthError,
+    ModelUnavailableError,
     NamespaceError,
     SchemaVersionError,
+    StorageBusyError,
     StorageError,
     StorageFullError,
     StorageReadOnlyError,
     UnknownRunError,
 )
 from langchain_memoryworth.ledger import database
+from langchain_memoryworth.ledger.database import Database
 from langchain_memoryworth.ledger.schema import MIGRATIONS
+from langchain_memoryworth.ledger.session import Statement
 from langchain_memoryworth.records import EpisodeKey, Outcome
+from langchain_memoryworth.vectors.embeddings import SentenceTransformerEmbeddings
 from tests.fakes import HashedWords, assert_exact, dump, execute, live, query
 from tests.policies import plain
 from tests.tally import tally
@@ -660,3 +665,60 @@ def test_a_new_file_that_another_process_is_writing_is_waited_for(
         assert store.health().memories == 1
     other.close()
     assert waited == [0.0, 0.002, 0.004]
+
+
+def test_a_writer_asks_for_its_turn_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite looks less and less often, and among processes that write without a pause it looked in vain for 30 s."""
+    path = tmp_path / "memories.db"
+    asked = []
+    is_turn = Database._is_turn
+
+    def counted(self: Database, *args: Any, **options: Any) -> bool:
+        got_it = is_turn(self, *args, **options)
+        asked.append(got_it)
+        if len(asked) == 3:
+            other.rollback()
+        return got_it
+
+    with MemoryWorthStore(f"sqlite:///{path}", HashedWords()) as store:
+        store.add_texts(["text"])
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        monkeypatch.setattr(Database, "_is_turn", counted)
+        store.add_texts(["another"])
+        assert asked == [False, False, False, True]
+        assert store.health().memories == 2
+        other.close()
+
+
+def test_who_gets_no_turn_is_told_so_and_may_try_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "memories.db"
+    with MemoryWorthStore(f"sqlite:///{path}", HashedWords()) as store:
+        store.add_texts(["text"])
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with monkeypatch.context() as patch:
+            patch.setattr(database, "BUSY_TIMEOUT_S", -1)
+            with pytest.raises(StorageBusyError, match="try again"):
+                store.add_texts(["another"])
+        other.rollback()
+        other.close()
+        store.add_texts(["another"])
+        assert store.health().memories == 2
+        with store.governor.database.write() as session:
+            assert session.number(Statement("PRAGMA busy_timeout")) == 30_000
+
+
+def test_a_model_that_cannot_be_had_is_named_with_what_to_do(tmp_path: Path) -> None:
+    """The tests are without a network, as a reader may be."""
+    missing = SentenceTransformerEmbeddings("nobody/no-such-model")
+    with MemoryWorthStore(f"sqlite:///{tmp_path}/memories.db", missing) as store:
+        with pytest.raises(ModelUnavailableError, match="embedding=") as refused:
+            store.add_texts(["text"])
+        assert store.health().memories == 0
+    assert refused.value.model == "nobody/no-such-model"
+    assert "\n" not in str(refused.value)

@@ -34,7 +34,6 @@ def status(database: Store = DEFAULT, as_json: AsJson = False) -> None:
     places = Columns(("namespace", "memories"), [("/".join(n) or "-", c) for n, c in spaces])
     heads = ("source", "runs it decides", "voters", "loudest", "share")
     spoken = Columns(heads, [_voice(s) for s in voices])
-    rule = f"suppressed below {policy.theta_low:g} from {policy.v_min:g} retrievals on"
     document = {
         "health": health,
         "namespaces": [{"namespace": n, "memories": c} for n, c in spaces],
@@ -42,7 +41,7 @@ def status(database: Store = DEFAULT, as_json: AsJson = False) -> None:
         "policy": policy.model_dump(mode="json"),
     }
     human: list[str | Columns] = [counts, "", places, "", spoken, ""]
-    human.append(f"policy: {rule if policy.suppress else 'suppresses nothing'}")
+    human.append(f"policy: {policy.in_words()}")
     say(document, as_json=as_json, human=human)
 
 
@@ -213,7 +212,7 @@ def _whole(memory: Memory) -> list[str]:
         f"added     {memory.added_at:%Y-%m-%d %H:%M}",
         (
             f"evidence  worth {e.worth:.3f} from {e.hits_positive:.3f} successes and "
-            f"{e.hits_negative:.3f} failures by weight, {e.retrievals} settled runs, worth "
+            f"{e.hits_negative:.3f} failures by weight, {e.retrievals} settled runs, counting as "
             f"{e.effective_size:g} retrievals"
         ),
     ]

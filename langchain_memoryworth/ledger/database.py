@@ -142,7 +142,7 @@ class Database:
             committing = False
             try:
                 with self._opened.pipeline(connection):
-                    session.begin(self._opened.begin[mode])
+                    self._begin(session, mode)
                     yield session
                     if mode != "read":
                         committing = True
@@ -153,6 +153,30 @@ class Database:
                 raise
             finally:
                 self._give_back(line, over=committing)
+
+    def _begin(self, session: Session, mode: Mode) -> None:
+        if mode == "read" or self._opened.impatient is None:
+            session.begin(self._opened.begin[mode])
+            return
+        impatient, patient = self._opened.impatient
+        session.begin((impatient,))
+        end = time.monotonic() + BUSY_TIMEOUT_S
+        try:
+            while not self._is_turn(session, mode, last=time.monotonic() > end):
+                pass
+        finally:
+            session.begin((patient,))
+
+    def _is_turn(self, session: Session, mode: Mode, *, last: bool) -> bool:
+        """Begin, unless others write; if it is the last try, that is an error."""
+        try:
+            session.begin(self._opened.begin[mode])
+        except self._in_our_words.driver_error as error:
+            busy = isinstance(self._opened.fault(error, self.name), errors.StorageBusyError)
+            if last or not busy:
+                raise
+            return False
+        return True
 
     def _undo(self, connection: PoolProxiedConnection) -> None:
         try:

@@ -17,7 +17,7 @@ from pydantic import (
 
 from langchain_memoryworth.estimators import credible
 from langchain_memoryworth.estimators.anytime import confidence_sequence
-from langchain_memoryworth.estimators.base_rates import low_threshold
+from langchain_memoryworth.estimators.base_rates import LEAST, low_threshold
 from langchain_memoryworth.estimators.effects import NOISE, STRENGTH, effect_of
 from langchain_memoryworth.estimators.evidence import UNIT, Evidence, Verdict
 from langchain_memoryworth.estimators.noise import binary, corrected
@@ -288,6 +288,29 @@ class Thresholds(BaseModel):
             return False
         a, b = credible.parameters(evidence.worth, evidence.effective_size, self.beta)
         return credible.is_below(self._low(evidence), a, b, confidence, flip=self.flip_rate)
+
+    def in_words(self) -> str:
+        """What the policy holds back, for people.
+
+        Examples:
+            >>> print(Thresholds(confidence=None, margin_low=None, harm=None, decline=None, max_suppressed=1).in_words())
+            suppressed is what is below 0.4 from 10 retrievals on
+            >>> print(Thresholds(harm=None, decline=None).in_words())
+            suppressed is what is 95% surely below 0.4 from 10 retrievals on, and 0.2 below what was to be expected; at most 20% of a namespace, and nothing where there are fewer than 20 memories
+        """
+        if not self.suppress:
+            return "nothing is suppressed by the numbers"
+        sure = "" if self.confidence is None else f"{self.confidence:.0%} surely "
+        words = f"suppressed is what is {sure}below {self.theta_low:g} from {self.v_min:g} retrievals on"
+        if self.margin_low is not None:
+            words += f", and {self.margin_low:g} below what was to be expected"
+        if self.harm is not None:
+            words += f"; or {self.harm:.0%} surely lowers success by {self.harm_margin:g} or more"
+        if self.decline is not None:
+            words += f"; or is {self.decline:.0%} surely below since a change"
+        if self.max_suppressed < 1:
+            words += f"; at most {self.max_suppressed:.0%} of a namespace, and nothing where there are fewer than {LEAST} memories"
+        return words
 
     def reason(self, evidence: Evidence) -> str:
         """The numbers that a status was judged by, in words."""

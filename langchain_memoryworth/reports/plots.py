@@ -126,7 +126,12 @@ def paths(axes: Any, found: Sequence[Path]) -> None:
     """The worth of some memories over time, a cross where one was held back."""
     for colour, path in zip(_LINES, found, strict=False):
         axes.plot(
-            path.at, path.worths, drawstyle="steps-post", color=colour, label=f"[{path.name}]"
+            path.at,
+            path.worths,
+            drawstyle="steps-post",
+            marker="o" if len(path.at) == 1 else None,  # a line through one point is not seen
+            color=colour,
+            label=f"[{path.name}]",
         )
         axes.scatter(*_columns(path.marks), marker="x", s=60, color=colour, zorder=3)
     axes.set(ylim=(-0.03, 1.03), ylabel="worth")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from langchain_memoryworth.estimators.assumptions import Finding
 from langchain_memoryworth.estimators.credible import belief
@@ -93,8 +93,14 @@ class Facts:
 
 def health(facts: Facts) -> Section:
     """Counts, and what was lost."""
-    rows = [(f.name, getattr(facts.health, f.name)) for f in fields(facts.health)]
+    rows = [(f.name, _counted(getattr(facts.health, f.name))) for f in fields(facts.health)]
     return Section("health", "Health", "", table=(("", "count"), rows))
+
+
+def _counted(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        value = ", ".join(f"{name}: {count:g}" for name, count in value.items())
+    return "none" if value in ("", None, ()) else value
 
 
 def worths(facts: Facts) -> Section:

@@ -50,7 +50,7 @@ class Explanation:
             ),
             (
                 f"  {e.hits_positive:.3f} successes and {e.hits_negative:.3f} failures by weight, "
-                f"{e.retrievals} settled runs, worth {e.effective_size:g} retrievals"
+                f"{e.retrievals} settled runs, counting as {e.effective_size:g} retrievals"
             ),
         ]
         if self.expires_at is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from langchain_core.embeddings import Embeddings
 
-from langchain_memoryworth.errors import MissingExtraError
+from langchain_memoryworth.errors import MissingExtraError, ModelUnavailableError
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -19,6 +19,7 @@ class SentenceTransformerEmbeddings(Embeddings):
 
     Raises:
         MissingExtraError: If sentence-transformers is not installed.
+        ModelUnavailableError: At the first use, if the model is not here and cannot be fetched.
     """
 
     def __init__(self, model_name: str = DEFAULT_MODEL) -> None:
@@ -42,7 +43,11 @@ class SentenceTransformerEmbeddings(Embeddings):
         if self._model is None:
             from sentence_transformers import SentenceTransformer
 
-            self._model = SentenceTransformer(self.model_name, device="cpu")
+            try:
+                self._model = SentenceTransformer(self.model_name, device="cpu")
+            except OSError as error:
+                [reason, *_] = str(error).splitlines() or [type(error).__name__]
+                raise ModelUnavailableError(self.model_name, reason) from error
         return self._model.encode(texts, normalize_embeddings=True, show_progress_bar=False)
 
     def __repr__(self) -> str:
