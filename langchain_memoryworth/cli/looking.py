@@ -56,7 +56,8 @@ def list_(
     with opened(database, namespace) as store:
         found = sorted(store.memories(status), key=lambda m: (m.evidence.worth, m.id))[:limit]
     heads = ("id", "status", "verdict", "worth", "n", "text")
-    say(found, as_json=as_json, human=Columns(heads, [_row(m) for m in found]))
+    table = Columns(heads, [_row(m) for m in found]) if found else "no memories there"
+    say(found, as_json=as_json, human=table)
 
 
 def show(

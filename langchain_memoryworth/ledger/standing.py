@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from langchain_memoryworth import statuses
+from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.estimators.base_rates import room
 from langchain_memoryworth.estimators.evidence import Evidence
 from langchain_memoryworth.ledger import deciders, priors
@@ -287,7 +288,16 @@ def note(
     after: Status | None = None,
     undoes: int | None = None,
 ) -> None:
-    """Append to the record of governance actions; `standing` is what stood before it."""
+    """Append to the record of governance actions; `standing` is what stood before it.
+
+    Raises:
+        InvalidInputError: If the actor or the reason is no text.
+    """
+    if not isinstance(actor, str) or not isinstance(reason, str):
+        raise InvalidInputError(
+            f"actor={actor!r}, reason={reason!r}; give texts, such as who decides and why",
+            value=(actor, reason),
+        )
     session.run(
         _NOTE,
         {
