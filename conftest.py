@@ -22,6 +22,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the blocks of each document in its order again: pytest-randomly shuffles them, and they build on each other."""
+    if unstable := [item.nodeid for item in items if " at 0x" in item.nodeid]:
+        # Each worker would have another address, and pytest-xdist refuses to begin.
+        raise pytest.UsageError(f"name these parameters with pytest.param(..., id=...): {unstable}")
     blocks = [(place, item) for place, item in enumerate(items) if isinstance(item, SybilItem)]
     in_order = sorted((item for _, item in blocks), key=lambda b: (str(b.path), b.example.line))
     for (place, _), item in zip(blocks, in_order, strict=True):

@@ -211,7 +211,6 @@ def test_what_is_no_exception_counts_only_by_name(store: MemoryWorthStore) -> No
         ([" "], "It is Prague.", None),
         (["", "Prague"], "It is Brno.", False),
     ],
-    ids=str,
 )
 @pytest.mark.parametrize("every", [True, False])
 def test_one_keyword_is_no_list_of_letters_and_none_says_nothing(

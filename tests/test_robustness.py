@@ -228,7 +228,6 @@ BAD: dict[str, tuple[type[Exception], Call]] = {
     "status unknown": (InvalidInputError, lambda s: s.memories("hidden")),
     "episode of a context": (InvalidInputError, lambda s: s.episode(context=5).__enter__()),  # type: ignore[arg-type]
     "restore None": (InvalidInputError, lambda s: s.restore(None)),  # type: ignore[arg-type]
-    "nobody decides": (InvalidInputError, lambda s: s.pin("a", actor=None)),  # type: ignore[arg-type]
     "erase None": (InvalidInputError, lambda s: s.erase(None)),  # type: ignore[arg-type]
     "unknown run": (UnknownRunError, lambda s: s.record_outcome("other", True)),
     "run None": (UnknownRunError, lambda s: s.record_outcome(None, True)),

@@ -581,3 +581,16 @@ async def test_the_async_twins(make_store: StoreMaker):
     assert await store.areview() == []
     assert (await store.aactions())[0].kind == "undo"
     assert (await store.aerase("a")).memories == 1
+
+
+@pytest.mark.parametrize("decide", ["restore", "suppress", "pin", "deprecate", "erase"])
+@pytest.mark.parametrize("who", [{"actor": None}, {"reason": 5}], ids=["actor", "reason"])
+def test_who_decides_and_why_are_texts(
+    make_store: StoreMaker, url: str, decide: str, who: dict[str, object]
+) -> None:
+    store = suppressed(make_store, url)
+    known = store.history("a")
+    with pytest.raises(InvalidInputError, match="who decides and why"):
+        getattr(store, decide)("a", **who)
+    assert store.history("a") == known
+    assert status(store) is Status.SUPPRESSED
