@@ -10,7 +10,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 SHOWN = {
-    "chain_with_handler": "suppressed: worth 0.00 over 3 retrievals",
+    "chain_with_handler": "suppressed: worth 0.000 over 3 retrievals",
     "delayed_feedback": "hits-=1.000",
     "episode_outside_one_run": "pipeline Evidence(worth=1.000",
     "graph_nodes": "pipeline Evidence(worth=1.000, hits+=0.990",

@@ -1048,7 +1048,7 @@ def test_explain_search_says_what_was_held_back_and_why(make_store: StoreMaker, 
     assert (held.id, held.text) == ("a", "red apple")
     assert held.similarity == pytest.approx(1.0, abs=1e-6)
     assert held.evidence.hits_negative == 3
-    assert "worth 0.00 over 3 retrievals" in held.reason
+    assert "worth 0.000 over 3 retrievals" in held.reason
     assert "theta_low 0.4" in held.reason
     assert "2 served, 1 held back" in str(explained)
     assert [h.id for h in store.explain_search("red apple", k=4).held_back] == ["a", "d"]

@@ -158,7 +158,7 @@ class Retrieval:
         elif memory.status is Status.WITHHELD:
             reason = f"withheld by a person until it is restored; {numbers}"
         else:
-            reason = f"suppressed: {numbers}, below theta_low {self._store.policy.theta_low:g}"
+            reason = f"suppressed: {self._store.policy.reason(e)}"
         return HeldBack(hit.id, hit.text, hit.similarity, hit.score, e, reason)
 
     def _query(

@@ -106,10 +106,8 @@ class _Desk:
             return None
         if not held and not (half and self.policy.rate(recent) < self.policy.theta_low):
             return None
-        below = f"below theta_low {self.policy.theta_low:g}"
-        if self.policy.rate(recent) >= self.policy.theta_low:  # within the hysteresis
-            below = f"suppressed up to {self.policy.theta_low + self.policy.hysteresis:g}"
-        reason = f"worth {recent.worth:.2f} over {recent.effective_size:g} retrievals, {below}"
+        # What holds it back may also be harm, or a decline: only the policy knows what it was judged by.
+        reason = f"{'suppressed' if held else 'low'}: {self.policy.reason(recent)}"
         return self._make(Why.LOW, seq, self.pool - self.beliefs[seq].mean, reason)
 
     def one_voice(self, seq: int, memory: Memory) -> Proposal | None:
