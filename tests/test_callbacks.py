@@ -385,15 +385,18 @@ def test_last_episode_id_is_of_the_context(memories: MemoryWorthStore) -> None:
 
 def test_a_new_handler_has_no_last_episode(memories: MemoryWorthStore) -> None:
     chain = memories.as_retriever(k=1) | text
-    for _ in range(
-        50
-    ):  # an address that is used again must not bring another handler's episode back
-        handler = MemoryWorthCallbackHandler(memories)
-        assert handler.last_episode_id is None
-        chain.invoke("apple", {"callbacks": [handler]})
-        assert handler.last_episode_id is not None
-        del handler
-        gc.collect()
+    gc.freeze()  # what is there already need not be looked at fifty times
+    try:
+        # An address that is used again must not bring another handler's episode back.
+        for _ in range(50):
+            handler = MemoryWorthCallbackHandler(memories)
+            assert handler.last_episode_id is None
+            chain.invoke("apple", {"callbacks": [handler]})
+            assert handler.last_episode_id is not None
+            del handler
+            gc.collect()
+    finally:
+        gc.unfreeze()
 
 
 def test_a_handler_needs_a_store_and_a_function(memories: MemoryWorthStore) -> None:
