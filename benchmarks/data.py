@@ -53,6 +53,12 @@ def filled(
 ) -> MemoryWorthStore:
     """A store on a new file."""
     store = opened(path, durability)
+    fill(store, vectors)
+    return store
+
+
+def fill(store: MemoryWorthStore, vectors: Floats) -> None:
+    """Add the vectors, each with the text of its number."""
     for start in range(0, len(vectors), 10_000):
         part = vectors[start : start + 10_000]
         pairs = ((text_of(start + i), v) for i, v in enumerate(part))
@@ -60,7 +66,6 @@ def filled(
         store.add_embeddings(
             pairs, metadatas=[{"n": n} for n in numbers], ids=[str(n) for n in numbers]
         )
-    return store
 
 
 def opened(

@@ -12,7 +12,7 @@ from uuid import uuid4
 import numpy as np
 from langchain_core.documents import Document
 
-from benchmarks.bare_sqlite import BareEpisodes
+from benchmarks.by_hand import BareEpisodes, SqliteLine
 from benchmarks.data import (
     Floats,
     K,
@@ -51,9 +51,15 @@ def run(*, quick: bool) -> list[Row]:
 
 def _batches(place: Path, count: int, mode: Durability, size: int, rounds: int) -> Row:
     stores = [opened(_copy(place, f"{mode}-batch-{i}"), mode) for i in range(COPIES)]
-    bare = [BareEpisodes(_copy(place, f"{mode}-bare-batch-{i}"), mode) for i in range(COPIES)]
-    shown = _shown(count)
-    sides = [[_many(s, shown, size) for s in stores], [_many_by_hand(b, shown, size) for b in bare]]
+    bare = [
+        BareEpisodes(SqliteLine(_copy(place, f"{mode}-bare-batch-{i}"), mode))
+        for i in range(COPIES)
+    ]
+    shown = choices(count)
+    sides = [
+        [batch_of(s, shown, size) for s in stores],
+        [batch_by_hand(b, shown, size) for b in bare],
+    ]
     taken = all_in_turn(sides, rounds=rounds, warmup=1)
     for opened_ in (*stores, *bare):
         opened_.close()
@@ -68,14 +74,16 @@ def _batches(place: Path, count: int, mode: Durability, size: int, rounds: int) 
 
 def _rows(place: Path, vectors: Floats, mode: Durability, rounds: int) -> list[Row]:
     stores = [opened(_copy(place, f"{mode}-{i}"), mode) for i in range(2 * COPIES)]
-    bare = [BareEpisodes(_copy(place, f"{mode}-bare-{i}"), mode) for i in range(2 * COPIES)]
-    shown = _shown(len(vectors))
+    bare = [
+        BareEpisodes(SqliteLine(_copy(place, f"{mode}-bare-{i}"), mode)) for i in range(2 * COPIES)
+    ]
+    shown = choices(len(vectors))
     heard = [opened(_copy(place, f"{mode}-heard-{i}"), mode) for i in range(COPIES)]
     copies = [_copy(place, f"{mode}-again-{i}") for i in range(COPIES)]
     sides = [
-        [Side(_by_ids(s, shown)) for s in stores[:COPIES]],
-        [Side(_by_ids_by_hand(b, shown)) for b in bare[:COPIES]],
-        [replayed(s, _by_ids(s, shown), c, mode) for s, c in zip(heard, copies, strict=True)],
+        [Side(episode(s, shown)) for s in stores[:COPIES]],
+        [Side(episode_by_hand(b, shown)) for b in bare[:COPIES]],
+        [replayed(s, episode(s, shown), c, mode) for s, c in zip(heard, copies, strict=True)],
         [_outcome(s, shown) for s in stores[:COPIES]],
         [_outcome_by_hand(b, shown) for b in bare[:COPIES]],
         [_failure(s, shown) for s in stores[:COPIES]],
@@ -117,13 +125,13 @@ def _copy(place: Path, name: str) -> Path:
     return Path(shutil.copy(place / "filled.db", place / f"{name}.db"))
 
 
-def _shown(count: int) -> list[list[int]]:
+def choices(count: int) -> list[list[int]]:
     """Rows of the memories shown, round by round."""
     rng = np.random.default_rng(0)
     return [rng.choice(count, K, replace=False).tolist() for _ in range(64)]
 
 
-def _by_ids(store: MemoryWorthStore, shown: list[list[int]]) -> Callable[[int], object]:
+def episode(store: MemoryWorthStore, shown: list[list[int]]) -> Callable[[int], object]:
     documents = [[Document(id=str(r), page_content=text_of(r)) for r in rows] for rows in shown]
 
     def work(i: int) -> None:
@@ -138,7 +146,7 @@ def _succeeds(i: int) -> bool:
     return i % _FAILS != 0
 
 
-def _by_ids_by_hand(bare: BareEpisodes, shown: list[list[int]]) -> Callable[[int], object]:
+def episode_by_hand(bare: BareEpisodes, shown: list[list[int]]) -> Callable[[int], object]:
     def work(i: int) -> None:
         run_id = str(uuid4())
         bare.begin()
@@ -205,7 +213,7 @@ def _outcome_by_hand(bare: BareEpisodes, shown: list[list[int]]) -> Side:
     return Side(lambda _: bare.record(run_id, seqs), before)
 
 
-def _many(store: MemoryWorthStore, shown: list[list[int]], size: int) -> Side:
+def batch_of(store: MemoryWorthStore, shown: list[list[int]], size: int) -> Side:
     documents = [[Document(id=str(r), page_content=text_of(r)) for r in rows] for rows in shown]
     run_ids: list[str] = []
 
@@ -221,7 +229,7 @@ def _many(store: MemoryWorthStore, shown: list[list[int]], size: int) -> Side:
     return Side(work, before)
 
 
-def _many_by_hand(bare: BareEpisodes, shown: list[list[int]], size: int) -> Side:
+def batch_by_hand(bare: BareEpisodes, shown: list[list[int]], size: int) -> Side:
     episodes: list[tuple[str, list[int], bool]] = []
 
     def before(i: int) -> None:

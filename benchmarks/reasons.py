@@ -37,6 +37,9 @@ REASONS: Mapping[tuple[str, str], str] = {
         "memories have to be read, and for each exposure Python works out a share, what was to be expected, and what "
         "that adds, where hardly any of the disk's time is left to hide it"
     ),
+    ("outcome_postgres", ""): (
+        "as on SQLite, what ours reads and works out between the statements; the server's wait for its log hides a part of it"
+    ),
     ("stores", ""): ("the smaller the store, the more a committed episode weighs against a scan"),
     ("langgraph_stores", "memory of"): (
         "a tenth of theirs is hardly more than the vector itself, and ours has the coordinates of the ranking besides"

@@ -46,9 +46,15 @@ SUBJECTS = (
         "outcome",
         "An episode and its outcome",
         "8 exposures in one transaction and their outcome in another, against `sqlite3` code that writes the same rows "
-        "in the same transactions to a file of the same schema (`benchmarks/bare_sqlite.py`), and is told the credit. Our "
+        "in the same transactions to a file of the same schema (`benchmarks/by_hand.py`), and is told the credit. Our "
         "statements alone are those that ours sends, run again on a copy of its file. 1,000 memories, and one run in five is "
         "a failure: by hand, too, change detectors are written then.",
+    ),
+    Subject(
+        "outcome_postgres",
+        "An episode and its outcome on Postgres",
+        "The same on one server, reached by a socket, against `psycopg` as it comes, which prepares its statements, in a schema of "
+        "the same tables.",
     ),
     Subject(
         "threads",

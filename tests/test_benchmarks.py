@@ -32,6 +32,7 @@ EXPECTED = {
         "NORMAL",
         "FULL",
     ],
+    "outcome_postgres": ["and their outcome", "outcomes by `record_outcomes`", "psycopg"],
     "threads": ["group commit", "SQLite", "Postgres", "outcomes a second"],
     "stores": ["InMemoryVectorStore", "of langchain-community", "30% held back"],
     "langgraph_stores": [

@@ -10,13 +10,40 @@ import sqlite3
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any, Protocol
+
+import psycopg
 
 from langchain_memoryworth.estimators.drift import fresh, pack
 from langchain_memoryworth.estimators.evidence import UNIT, squared_weight
 
+Values = Sequence[Any]
 
-class BareEpisodes:
-    """Episodes on a connection of `sqlite3`, in a file that has our schema."""
+
+class Line(Protocol):
+    """A connection as its driver has it; parameters are written `?`."""
+
+    def begin(self) -> None:
+        """Begin a transaction that writes."""
+
+    def rows(self, sql: str, values: Values = ()) -> list[Any]:
+        """All rows of a query."""
+
+    def run(self, sql: str, values: Values = ()) -> None:
+        """Run a statement."""
+
+    def many(self, sql: str, rows: Sequence[Values]) -> None:
+        """Run a statement once per row."""
+
+    def added(self, sql: str, values: Values, key: str) -> int:
+        """Insert a row; the number that its key got."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+class SqliteLine:
+    """`sqlite3` on a file that has our schema."""
 
     def __init__(self, path: Path, durability: str) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None)
@@ -25,28 +52,88 @@ class BareEpisodes:
         self._cursor = self._connection.cursor()
 
     def begin(self) -> None:
-        """Begin a transaction that writes."""
         self._cursor.execute("BEGIN IMMEDIATE")
+
+    def rows(self, sql: str, values: Values = ()) -> list[Any]:
+        return self._cursor.execute(sql, values).fetchall()
+
+    def run(self, sql: str, values: Values = ()) -> None:
+        self._cursor.execute(sql, values)
+
+    def many(self, sql: str, rows: Sequence[Values]) -> None:
+        self._cursor.executemany(sql, rows)
+
+    def added(self, sql: str, values: Values, key: str) -> int:
+        self._cursor.execute(sql, values)
+        return self._cursor.lastrowid or 0
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class PostgresLine:
+    """`psycopg` as it comes, on a schema of ours: it prepares what it sees often, and sends many rows in a pipeline."""
+
+    def __init__(self, server: str, schema: str) -> None:
+        self._connection = psycopg.connect(server, autocommit=True)
+        self._cursor = self._connection.cursor()
+        self._cursor.execute(f"SET search_path TO {schema}")
+
+    def begin(self) -> None:
+        self._cursor.execute("BEGIN")
+
+    def rows(self, sql: str, values: Values = ()) -> list[Any]:
+        self.run(sql, values)
+        return self._cursor.fetchall()
+
+    def run(self, sql: str, values: Values = ()) -> None:
+        self._cursor.execute(sql.replace("?", "%s"), values)
+
+    def many(self, sql: str, rows: Sequence[Values]) -> None:
+        self._cursor.executemany(sql.replace("?", "%s"), rows)
+
+    def added(self, sql: str, values: Values, key: str) -> int:
+        [(number,)] = self.rows(f"{sql} RETURNING {key}", values)
+        return int(number)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class BareEpisodes:
+    """Episodes on a connection.
+
+    Args:
+        line: To a database that has our schema.
+    """
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def begin(self) -> None:
+        """Begin a transaction that writes."""
+        self._line.begin()
 
     def located(self, ids: Sequence[str]) -> list[int]:
         """Numbers of live memories by id."""
         marks = ", ".join("?" * len(ids))
-        found = self._cursor.execute(
+        found = self._line.rows(
             f"SELECT id, seq FROM memories WHERE retired_at IS NULL AND id IN ({marks})", ids
         )
-        seqs = dict(found.fetchall())
+        seqs = dict(found)
         return [seqs[i] for i in ids]
 
     def expose(self, run_id: str, seqs: Sequence[int]) -> None:
         """One row for the episode, one for each memory; commits."""
-        run, many = self._cursor.execute, self._cursor.executemany
         now = time.time()
-        run(
-            "INSERT INTO episodes (id, thread_id, started_at) VALUES (?, ?, ?)", (run_id, None, now)
+        eid = self._line.added(
+            "INSERT INTO episodes (id, thread_id, started_at) VALUES (?, ?, ?)",
+            (run_id, None, now),
+            "eid",
         )
-        eid = self._cursor.lastrowid
-        many(_EXPOSE, [(eid, seq, i, 0.5, "served", 1.0, now) for i, seq in enumerate(seqs)])
-        run("COMMIT")
+        rows = [(eid, seq, i, 0.5, "served", 1.0, now) for i, seq in enumerate(seqs)]
+        self._line.many(_EXPOSE, rows)
+        self._line.run("COMMIT")
 
     def record(self, run_id: str, seqs: Sequence[int], *, success: bool = True) -> None:
         """The outcome, credits, counters, the head of the episode, the note for other processes; detectors of what failed."""
@@ -54,7 +141,7 @@ class BareEpisodes:
         number = self._record(run_id, seqs, success=success)
         if not success:
             self._move_detectors(seqs, number)
-        self._cursor.execute("COMMIT")
+        self._line.run("COMMIT")
 
     def record_many(self, episodes: Sequence[tuple[str, Sequence[int], bool]]) -> None:
         """`record` for many in one transaction."""
@@ -64,29 +151,27 @@ class BareEpisodes:
             number = self._record(run_id, seqs, success=success)
         failed = {seq for _, seqs, success in episodes if not success for seq in seqs}
         self._move_detectors(failed, number)
-        self._cursor.execute("COMMIT")
+        self._line.run("COMMIT")
 
     def _move_detectors(self, seqs: Collection[int], number: int) -> None:
         """Read the change detectors' states and what they have not heard yet, and write as many bytes again."""
         marks = ", ".join("?" * len(seqs))
-        self._cursor.execute(
+        self._line.rows(
             f"SELECT seq, state, upto, since FROM regimes WHERE seq IN ({marks})", tuple(seqs)
-        ).fetchall()
-        self._cursor.execute(_HEARD.format(marks), tuple(seqs)).fetchall()
-        self._cursor.executemany(
-            _DETECT, [(seq, _STATE, number, _STATE, 0, 1) for seq in sorted(seqs)]
         )
+        self._line.rows(_HEARD.format(marks), tuple(seqs))
+        self._line.many(_DETECT, [(seq, _STATE, number, _STATE, 0, 1) for seq in sorted(seqs)])
 
     def _record(self, run_id: str, seqs: Sequence[int], *, success: bool) -> int:
-        run, many = self._cursor.execute, self._cursor.executemany
+        run, many = self._line.run, self._line.many
         now = time.time()
         weight = UNIT // len(seqs)
         squared = squared_weight(weight)
         surprise, reward = (UNIT // 2, 1.0) if success else (-UNIT // 2, 0.0)
         positive = weight if success else 0
-        eid = run("SELECT eid FROM episodes WHERE id = ?", (run_id,)).fetchone()[0]
-        run(_OUTCOME, (eid, "user", "", reward, None, now))
-        number = self._cursor.lastrowid or 0
+        [(eid,)] = self._line.rows("SELECT eid FROM episodes WHERE id = ?", (run_id,))
+        said = eid, "user", "", reward, None, now
+        number = self._line.added(_OUTCOME, said, "number")
         given = weight, positive, UNIT, surprise, 0.5, 0, number, eid
         many(_CREDIT, [(*given, seq) for seq in seqs])
         more = positive, weight - positive, UNIT, squared, 1, surprise
@@ -99,13 +184,13 @@ class BareEpisodes:
     def texts(self, seqs: Sequence[int]) -> list[tuple[int, str, str, str]]:
         """Number, id, text and metadata of some memories."""
         marks = ", ".join("?" * len(seqs))
-        return self._cursor.execute(
+        return self._line.rows(
             f"SELECT seq, id, text, metadata FROM memories WHERE seq IN ({marks})", tuple(seqs)
-        ).fetchall()
+        )
 
     def close(self) -> None:
         """Close the connection."""
-        self._connection.close()
+        self._line.close()
 
 
 _EXPOSE = (
