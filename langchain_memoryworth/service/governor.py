@@ -6,7 +6,7 @@ No SQL and no formula.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.ledger.governance import Governance
@@ -15,13 +15,17 @@ from langchain_memoryworth.records import (
     Health,
     Status,
 )
-from langchain_memoryworth.service.analyst import Analyst
-from langchain_memoryworth.service.carrier import Carrier
 from langchain_memoryworth.service.collection import Collection
 from langchain_memoryworth.service.journal import Journal
 from langchain_memoryworth.service.open_store import OpenStore
 from langchain_memoryworth.service.retrieval import Retrieval
-from langchain_memoryworth.service.steward import Steward
+
+if (
+    TYPE_CHECKING
+):  # loaded when they are asked for: most programs serve and record, and never look after anything
+    from langchain_memoryworth.service.analyst import Analyst
+    from langchain_memoryworth.service.carrier import Carrier
+    from langchain_memoryworth.service.steward import Steward
 
 
 class Governor(OpenStore):
@@ -55,14 +59,20 @@ class Governor(OpenStore):
 
     @cached_property
     def _steward(self) -> Steward:
+        from langchain_memoryworth.service.steward import Steward
+
         return Steward(self, self._learnt)
 
     @cached_property
     def _analyst(self) -> Analyst:
+        from langchain_memoryworth.service.analyst import Analyst
+
         return Analyst(self)
 
     @cached_property
     def _carrier(self) -> Carrier:
+        from langchain_memoryworth.service.carrier import Carrier
+
         return Carrier(self)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
@@ -22,14 +22,16 @@ from langchain_memoryworth.records import (
     SourceShare,
     WorthPoint,
 )
-from langchain_memoryworth.service.explanations import Explanation, RunExplanation
 from langchain_memoryworth.service.governor import Governor
-from langchain_memoryworth.service.logs import LogEntry
 from langchain_memoryworth.service.namespaces import checked, resolved
 from langchain_memoryworth.service.open_store import listed
 from langchain_memoryworth.service.proposals import Proposal
-from langchain_memoryworth.service.steward import Verify
 from langchain_memoryworth.twins import awaitable
+
+if TYPE_CHECKING:
+    from langchain_memoryworth.service.explanations import Explanation, RunExplanation
+    from langchain_memoryworth.service.logs import LogEntry
+    from langchain_memoryworth.service.steward import Verify
 
 
 class Oversight:
