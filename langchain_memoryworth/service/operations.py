@@ -27,7 +27,7 @@ from langchain_memoryworth.records import (
 from langchain_memoryworth.service.governor import Governor
 from langchain_memoryworth.service.insights import Insights
 from langchain_memoryworth.service.namespaces import checked, resolved
-from langchain_memoryworth.service.oversight import Oversight, as_ids
+from langchain_memoryworth.service.oversight import Oversight
 from langchain_memoryworth.tracking.runs import ambient_episode
 from langchain_memoryworth.twins import awaitable
 
@@ -270,60 +270,6 @@ class GovernedMemories(Oversight, Insights):
         return [m for m in self.memories(namespace=namespace) if m.status in held]
 
     asuppressed = awaitable(suppressed)
-
-    def restore(
-        self,
-        memory_id: str | Sequence[str],
-        *,
-        reason: str = "",
-        actor: str = "user",
-        namespace: Sequence[str] | str | None = None,
-    ) -> None:
-        """Serve memories again; only what happens from now on can suppress them again."""
-        self.governor.steward.restore(
-            self.governor.place(self._namespace(namespace)),
-            as_ids(memory_id),
-            actor=actor,
-            reason=reason,
-        )
-
-    arestore = awaitable(restore)
-
-    def pin(
-        self,
-        memory_id: str | Sequence[str],
-        *,
-        reason: str = "",
-        actor: str = "user",
-        namespace: Sequence[str] | str | None = None,
-    ) -> None:
-        """Never hold memories back, whatever the evidence says."""
-        self.governor.steward.pin(
-            self.governor.place(self._namespace(namespace)),
-            as_ids(memory_id),
-            actor=actor,
-            reason=reason,
-        )
-
-    apin = awaitable(pin)
-
-    def unpin(
-        self,
-        memory_id: str | Sequence[str],
-        *,
-        reason: str = "",
-        actor: str = "user",
-        namespace: Sequence[str] | str | None = None,
-    ) -> None:
-        """Leave memories to the policy again."""
-        self.governor.steward.unpin(
-            self.governor.place(self._namespace(namespace)),
-            as_ids(memory_id),
-            actor=actor,
-            reason=reason,
-        )
-
-    aunpin = awaitable(unpin)
 
     def explain_search(self, query: str, k: int = 4, **kwargs: Any) -> SearchExplanation:
         """What a query would get, and which suppressed memories were held back from it, and why."""
