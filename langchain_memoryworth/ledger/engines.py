@@ -31,8 +31,7 @@ BUSY_TIMEOUT_S = 30
 """How long anything waits for others before it is given up with an error."""
 _LOOK_MS = 10
 """How long SQLite waits by itself for a writer's turn before it is asked anew. It looks less and less often, in the end ten times
-a second, and processes that write without a pause leave it hardly a moment to find: one of four waits for seconds. Asked so
-often, none waits much longer than the others."""
+a second, and processes that write without a pause leave it hardly a moment to find."""
 
 SCHEMA = "memoryworth"
 """The Postgres schema of a store whose URL names none."""
