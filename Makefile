@@ -57,9 +57,9 @@ $(VENV)/.audit: $(VENV)/.test
 # The oldest releases that pyproject.toml allows, in an environment of their own, on all tests of the core. Left out is what needs
 # packages that do not go with the oldest ones.
 lowest: .venv-lowest/.lowest
-	.venv-lowest/bin/python -m pytest tests --ignore=tests/demo --ignore=tests/experiments \
+	$(IN_MEMORY) .venv-lowest/bin/python -m pytest tests -n 4 --dist loadfile --ignore=tests/demo --ignore=tests/experiments \
 	  --ignore=tests/test_agents_elsewhere.py --ignore=tests/test_milvus.py --ignore=tests/test_sources.py \
-	  --ignore=tests/feedback_services.py
+	  --ignore=tests/test_compatibility.py --ignore=tests/feedback_services.py
 
 .venv-lowest/.lowest: pyproject.toml
 	$(PYTHON) -m venv .venv-lowest

@@ -313,12 +313,16 @@ def test_a_handler_that_sees_only_a_graph_that_is_left(life: Life, call: Call) -
         found = text(life.retriever.invoke(state["query"]))
         return Command(graph=Command.PARENT, goto="end", update={"found": [found]})
 
-    sub = chained(("leave", leave)).compile().with_config(callbacks=[life.handler])
+    sub = chained(("leave", leave)).compile()
+
+    def around(state: State) -> Any:
+        return sub.invoke(state, {"callbacks": [life.handler]})
+
     builder = StateGraph(State)
-    builder.add_node("sub", sub, destinations=("end",))
+    builder.add_node("sub", around, destinations=("end",))
     builder.add_node("end", lambda state: {})
     builder.add_edge(START, "sub")
-    call(builder.compile(), {"query": "apple"}, {})
+    assert call(builder.compile(), {"query": "apple"}, {})["found"] == ["apple"]
     life.is_unknown("apple")  # a jump is neither success nor failure
 
 
