@@ -142,8 +142,23 @@ def test_cluster_numbers_survive_a_refit(seed):
     assert later.next_id >= first.next_id
 
 
-def test_fewer_queries_than_clusters_give_fewer_clusters():
-    assert len(clusters.fit([[1, 0], [1, 0], [0, 1]], 5).ids) == 2
+def test_fewer_queries_than_clusters_give_fewer_clusters(capfd):
+    queries_ = [[1, 0], [1, 0], [0, 1]]
+    first = clusters.fit(np.eye(2)[[0, 1, 1, 0]] + 0.1 * np.eye(4, 2), 4)
+    for previous in (None, first):
+        assert len(clusters.fit(queries_, 5, previous=previous).ids) == 2
+    assert capfd.readouterr() == ("", "")  # FAISS would warn on stdout
+
+
+def test_all_queries_count_and_the_seed_decides_alone():
+    rng = np.random.default_rng(3)
+    many = np.repeat(np.eye(8), 300, axis=0) + 0.4 * rng.standard_normal((2400, 8))
+    found = clusters.fit(many, 2, seed=1)
+    assert (clusters.fit(many, 2, seed=1).centres == found.centres).all()
+    points = many / np.linalg.norm(many, axis=1, keepdims=True)
+    sums = np.array([points[found.of(many) == i].sum(axis=0) for i in found.ids])
+    # A round of Lloyd's algorithm over all of them, where FAISS by itself would take a sample of 512.
+    assert np.allclose(sums / np.linalg.norm(sums, axis=1, keepdims=True), found.centres, atol=0.02)
 
 
 @pytest.mark.parametrize("queries_", [[[0.0, 0.0]], [[np.nan, 1.0]], np.zeros((0, 2))])

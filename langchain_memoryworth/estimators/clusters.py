@@ -1,4 +1,4 @@
-"""Contexts from query embeddings: spherical k-means whose cluster numbers survive a refit.
+"""Contexts from query embeddings: spherical k-means (FAISS's) whose cluster numbers survive a refit.
 
 An episode's context is the cluster of its query, or of the sum of its session's queries so far. Either is known when memories
 are retrieved, so evidence can be kept by context from the first outcome on.
@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from langchain_memoryworth.errors import InvalidInputError
 
+_faiss: Any = faiss  # its own type hints know neither the numpy arguments nor half of the classes
+
 ROUNDS = 25
-"""Rounds of Lloyd's algorithm; it is over earlier when no query changes its cluster."""
+"""Rounds of Lloyd's algorithm."""
 
 Vectors = NDArray[np.float64]
 
@@ -65,7 +69,7 @@ def fit(
 
     References:
         Dhillon and Modha (2001), Concept decompositions, Machine Learning 42; first centres: Arthur and Vassilvitskii
-        (2007), k-means++, in its greedy form.
+        (2007), k-means++, in its greedy form, which FAISS has not: its draws leave two topics in one cluster more often.
 
     Examples:
         >>> queries = [[1, 0], [1, 0.1], [0, 1], [0.1, 1]]
@@ -75,14 +79,25 @@ def fit(
     """
     if count < 1:
         raise InvalidInputError(f"count must be at least 1, got {count}", value=count)
-    points = _unit(queries)
-    known = previous.centres if previous is not None else points[:0]
-    centres = _first_centres(points, count, known[:count], np.random.default_rng(seed))
-    centres = _lloyd(points, centres)
+    points = _unit(queries).astype(np.float32)
+    count = min(count, len(np.unique(points, axis=0)))
+    known = points[:0] if previous is None else previous.centres[:count].astype(np.float32)
+    first = _first_centres(points, count, known, np.random.default_rng(seed))
+    kmeans = _faiss.Kmeans(
+        points.shape[1],
+        len(first),
+        spherical=True,
+        niter=ROUNDS,
+        seed=seed,
+        min_points_per_centroid=1,  # with fewer than 39 FAISS prints a warning,
+        max_points_per_centroid=len(points),  # and of more than 256 it takes a sample
+    )
+    kmeans.train(points, init_centroids=first)
+    centres = kmeans.centroids.astype(np.float64)
     if previous is None:
         return Clusters(centres, np.arange(len(centres)), len(centres))
-    ids, next_id = _numbers(centres, previous)
-    return Clusters(centres, ids, next_id)
+    pairs = matched(centres @ previous.centres.T, least=0.5)
+    return Clusters(centres, *numbered(pairs, previous.ids, len(centres), previous.next_id))
 
 
 def matched(similarity: ArrayLike, *, least: float) -> list[tuple[int, int]]:
@@ -122,40 +137,20 @@ def numbered(
     return ids, next_id + len(fresh)
 
 
-def _numbers(centres: Vectors, previous: Clusters) -> tuple[NDArray[np.int64], int]:
-    pairs = matched(centres @ previous.centres.T, least=0.5)
-    return numbered(pairs, previous.ids, len(centres), previous.next_id)
-
-
 def _first_centres(
-    points: Vectors, count: int, known: Vectors, rng: np.random.Generator
-) -> Vectors:
+    points: NDArray[np.float32], count: int, known: NDArray[np.float32], rng: np.random.Generator
+) -> NDArray[np.float32]:
     chosen = [*known] if len(known) else [points[rng.integers(len(points))]]
-    distance = 1 - (points @ np.array(chosen).T).max(axis=1)
-    while len(chosen) < count and (distance > 1e-12).any():
+    distance = 1 - (points @ np.array(chosen).T).max(axis=1).astype(np.float64)
+    while len(chosen) < count and (distance > 1e-6).any():  # float32
         chance = np.maximum(distance, 0.0)
-        # The best of several candidates: with one, two topics often end in one cluster, and their difficulty with them.
+        # The best of several candidates.
         tried = rng.choice(len(points), size=2 + int(np.log(count)), p=chance / chance.sum())
         left = np.minimum(distance[:, None], 1 - points @ points[tried].T)
         best = int(left.sum(axis=0).argmin())
         chosen.append(points[tried[best]])
         distance = left[:, best]
     return np.array(chosen)
-
-
-def _lloyd(points: Vectors, centres: Vectors) -> Vectors:
-    before = None
-    for _ in range(ROUNDS):
-        nearest = (points @ centres.T).argmax(axis=1)
-        if before is not None and (nearest == before).all():
-            break
-        before = nearest
-        sums = np.zeros_like(centres)
-        np.add.at(sums, nearest, points)
-        length = np.linalg.norm(sums, axis=1, keepdims=True)
-        # An empty cluster stays where it is: its number may be needed again.
-        centres = np.where(length > 1e-12, sums / np.maximum(length, 1e-12), centres)
-    return centres
 
 
 def _unit(rows: ArrayLike) -> Vectors:
