@@ -182,7 +182,7 @@ _MORE: dict[Growing, tuple[str, ...]] = {
         "DROP INDEX exposures_credited",  # made at once it takes a tenth of the time
         (
             "INSERT INTO episodes SELECT eid + n * :base, id || '-' || n, thread_id, started_at, "
-            "settled_at, reward FROM copies CROSS JOIN episodes"
+            "settled_at, reward, path FROM copies CROSS JOIN episodes"
         ),
         (
             "INSERT INTO exposures SELECT eid + n * :base, seq, rank, similarity, context, arm, "

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain_memoryworth.estimators.evidence import Evidence, Verdict
 from langchain_memoryworth.estimators.use import Use
+
+if TYPE_CHECKING:  # numpy is heavy for the help of the command line
+    from langchain_memoryworth.estimators.credible import Belief
 
 Namespace = tuple[str, ...]
 """Segments, compared whole; `()` is the default one."""
@@ -203,6 +206,7 @@ class EpisodeRecord:
 
     Attributes:
         reward: The reward in force, in [0, 1]; None while unknown.
+        path: Names of the tools that it called, in order, see `tool_paths`; empty if none is known of.
     """
 
     id: str
@@ -211,6 +215,7 @@ class EpisodeRecord:
     reward: float | None
     exposures: tuple[ExposureRecord, ...] = ()
     outcomes: tuple[OutcomeRecord, ...] = ()
+    path: tuple[str, ...] = ()
 
 
 class Imported(NamedTuple):
@@ -335,6 +340,35 @@ class MemoryEffect(NamedTuple):
             f"{self.memory_id}: effect {self.effect:+.3f} (+-{self.deviation:.3f}) over "
             f"{self.retrievals} retrievals, harmful with probability {self.harm:.2f}"
         )
+
+
+class ToolPath(NamedTuple):
+    """How the runs went that called the same tools in the same order. Why they did is another question.
+
+    Attributes:
+        path: Names in order, each once where it was called several times in a row; empty for the runs that called none, or
+            of which nobody saw it.
+        episodes: Runs that showed a memory and took it.
+        settled: Those with an outcome.
+        success: What they let one believe of its success rate, from a flat prior, with 90 % bounds.
+        memories: Ids of up to three memories that are shown there more often than chance puts them there (by three
+            standard deviations), the most surprising first.
+    """
+
+    path: tuple[str, ...]
+    episodes: int
+    settled: int
+    success: Belief
+    memories: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The path in one line."""
+        return " > ".join(self.path) or "(no tool)"
+
+    def __str__(self) -> str:
+        typical = f", typically with {', '.join(self.memories)}" if self.memories else ""
+        return f"{self.name}: {self.success} in {self.settled} of {self.episodes} runs{typical}"
 
 
 class LearntContext(NamedTuple):

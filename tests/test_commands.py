@@ -158,6 +158,20 @@ def test_effects_and_their_audit(cli: Cli, file: Path):
     assert len(answer(cli("effects", "--limit", "1", "--json"))) == 1
 
 
+def test_paths(cli: Cli, file: Path):
+    with MemoryWorthStore(f"sqlite:///{file}", HashedWords(), clock=Clock()) as store:
+        for n in (2, 3):
+            store.governor.journal.keep_path(f"r{n}", ("search", EVIL))
+    [rest, path] = answer(cli("paths", "--json"))
+    assert (rest["path"], rest["episodes"], rest["settled"]) == ([], 3, 2)
+    assert (path["path"], path["settled"]) == (["search", EVIL], 2)
+    assert rest["success"]["high"] > path["success"]["low"] > rest["success"]["low"]
+    lines = cli("paths").stdout
+    assert "(no tool)" in lines
+    assert "\x1b" not in lines
+    assert cli("paths", "--namespace", "nobody").stdout == "no runs there\n"
+
+
 def test_lift(cli: Cli, file: Path):
     document = answer(cli("lift", "--json"))
     assert (document["lifts"], document["calibrated_worth"]) == ([], None)

@@ -164,7 +164,13 @@ class MemoryWorthCallbackHandler(GraphCallbackHandler):
     ) -> None:
         """A tool begins."""
         self._recorder.begin(
-            run_id, parent_run_id, inputs or input_str, tags, metadata, kwargs.get("name")
+            run_id,
+            parent_run_id,
+            inputs or input_str,
+            tags,
+            metadata,
+            kwargs.get("name"),
+            tool=str((serialized or {}).get("name") or kwargs.get("name")),
         )
 
     @_patient

@@ -21,7 +21,7 @@ from langchain_memoryworth.adapters.graph_state import From, carried_episode, de
 from langchain_memoryworth.adapters.recaller import Recaller, named_episode
 from langchain_memoryworth.adapters.retriever import MemoryWorthRetriever
 from langchain_memoryworth.errors import InvalidInputError, StateKeyError, UnknownRunError
-from langchain_memoryworth.outcomes.judges import Judgement
+from langchain_memoryworth.outcomes.judges import Judgement, last_turn, tools_of
 from langchain_memoryworth.records import EpisodeKey, Namespace, Outcome
 from langchain_memoryworth.service.governor import governor_of
 from langchain_memoryworth.service.namespaces import checked
@@ -228,7 +228,10 @@ class OutcomeNode(Runnable[Any, dict[str, Any]]):
     def _settle(self, episode_id: str, state: Any, config: RunnableConfig | None) -> None:
         try:
             judgement = self._judgement(state, config)
-            self._governor.journal.record_judgement(episode_id, judgement, source=self._source)
+            path = tools_of(last_turn(state)[1])
+            self._governor.journal.record_judgement(
+                episode_id, judgement, source=self._source, path=path
+            )
         except UnknownRunError:
             pass  # nothing was found for it, or what could not be written down is counted already
         except StateKeyError:

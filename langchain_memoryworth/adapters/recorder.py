@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from itertools import count
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from uuid import UUID
 from langchain_core.documents import Document
 
 from langchain_memoryworth.errors import RunFailedError
+from langchain_memoryworth.estimators.paths import Path
 from langchain_memoryworth.outcomes.attribution import Attribution, note_use
 from langchain_memoryworth.outcomes.judges import OutcomeFunction, Run, breaks_of
 from langchain_memoryworth.records import EpisodeKey
@@ -42,6 +44,7 @@ class _Ended(NamedTuple):
     exposed: Mapping[str, None]
     result: Any
     error: BaseException | None
+    path: Path
 
     def run(self) -> Run:
         root = self.root
@@ -111,6 +114,7 @@ class Recorder:
         name: str | None,
         *,
         retriever: bool = False,
+        tool: str | None = None,
         streamed: bool = False,
     ) -> None:
         """A run begins."""
@@ -119,6 +123,7 @@ class Recorder:
                 run_id,
                 parent_run_id,
                 retriever=retriever,
+                tool=tool,
                 streamed=streamed,
                 inputs=inputs,
                 tags=tags,
@@ -293,7 +298,7 @@ class Recorder:
         early = root.streamed and error is None and lifecycle.stopped_early(result)
         if root.streamed and inputs is not None:
             root.inputs = inputs  # of a stream they are known at its end only
-        self.governor.runs.end(root)
+        path = self.governor.runs.end(root)
         pause = self._pause(root, result, error)
         if pause is not None:
             root.paused = error is None
@@ -301,10 +306,10 @@ class Recorder:
                 self.governor.now().timestamp()
             )  # not when its turn comes: what is shown after it is not of it
             self._later(
-                "where a run stopped", lambda: self.governor.journal.pause(root.episode, pause, at)
+                "where a run stopped",
+                lambda: self.governor.journal.pause(root.episode, pause, at, path),
             )
-        asked = self._outcome is not None or self._used is not None
-        if not asked or root.paused or early or not self._may_be_known(error):
+        if root.paused:
             return
         ended = _Ended(
             root,
@@ -315,8 +320,13 @@ class Recorder:
             root.exposed,
             result,
             error,
+            path,
         )
-        self._later("an outcome", lambda: self._judge(ended))
+        asked = self._outcome is not None or self._used is not None
+        if asked and not early and self._may_be_known(error):
+            self._later("an outcome", lambda: self._judge(ended))
+        elif path:
+            self._later("a run's tools", lambda: self._keep_path(ended))
 
     def _pause(self, root: Root, result: Any, error: BaseException | None) -> Pause | None:
         if error is not None:
@@ -336,17 +346,23 @@ class Recorder:
 
     def _judge(self, ended: _Ended) -> None:
         if not ended.exposed:
+            self._keep_path(ended)
             return
         run = ended.run()
         if self._used is not None:
             note_use(self.governor, self._used, run)
-        if self._outcome is None:
-            return
-        try:
-            judgement = self._outcome(run)
-        except RunFailedError:
-            return  # it asked for the outputs of a run that has none: not known
-        self.governor.journal.record_judgement(run.episode_id, judgement, source=self.source)
+        judgement = None
+        if self._outcome is not None:
+            with suppress(RunFailedError):  # it asked for the outputs of a run that has none
+                judgement = self._outcome(run)
+        self.governor.journal.record_judgement(
+            run.episode_id, judgement, source=self.source, path=ended.path
+        )
+
+    def _keep_path(self, ended: _Ended) -> None:
+        """Write down the tools alone; of a run without memories only if it is a part of another's episode."""
+        if ended.exposed or ended.root.named:
+            self.governor.journal.keep_path(ended.root.episode.id, ended.path)
 
     def _later(self, step: str, work: Callable[[], object]) -> None:
         def guarded() -> None:

@@ -6,6 +6,7 @@ Knows nothing of agents but a state with messages: what stands in it, and nothin
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -22,6 +23,7 @@ from langchain_memoryworth.outcomes.judges import (
     is_rejection,
     last_turn,
     text_of,
+    tools_of,
 )
 from langchain_memoryworth.records import Namespace
 from langchain_memoryworth.service.governor import Governor
@@ -142,12 +144,13 @@ class Turns:
     def close(self, state: Mapping[str, Any], error: Exception | None = None) -> None:
         """Ask about a turn that has ended, or raised."""
         episode_id = episode_id_of(state)
-        if episode_id is None or (self._outcome is None and self._used is None):
-            return
-        if error is not None and is_control_flow(error):
+        if episode_id is None or (error is not None and is_control_flow(error)):
             return
         with self._governor.losses.guard("an outcome"):
-            self._judge(episode_id, state, error)
+            if self._outcome is not None or self._used is not None:
+                self._judge(episode_id, state, error)
+            elif self._governor.runs.root(None) is None:  # else a handler sees the tools
+                self._governor.journal.keep_path(episode_id, tools_of(last_turn(state)[1]))
 
     def _judge(self, episode_id: str, state: Mapping[str, Any], error: Exception | None) -> None:
         recalled = {m["id"]: m for m in state[STATE_KEY].get("memories", ())}
@@ -161,19 +164,21 @@ class Turns:
         run = self._run(episode_id, state, error, memories)
         if self._used is not None:
             note_use(self._governor, self._used, run)
-        if self._outcome is None:
-            return
-        try:
-            judgement = self._outcome(run)
-        except RunFailedError:
-            judgement = None  # it asked for the outputs of a turn that has none: not known
+        judgement = None
+        if self._outcome is not None:
+            with suppress(RunFailedError):  # it asked for the outputs of a turn that has none
+                judgement = self._outcome(run)
         source_id = "" if error is None else _ERROR
-        if error is None:
+        if self._outcome is not None and error is None:
             self._governor.journal.record_outcome(
                 episode_id, None, source=self._source, source_id=_ERROR
             )
         self._governor.journal.record_judgement(
-            episode_id, judgement, source=self._source, source_id=source_id
+            episode_id,
+            judgement,
+            source=self._source,
+            source_id=source_id,
+            path=tools_of(last_turn(state)[1]),
         )
 
     def _run(

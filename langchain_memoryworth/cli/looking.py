@@ -1,4 +1,4 @@
-"""Commands that look: status, list, show, explain, effects, lift, doctor, migrate. They change nothing."""
+"""Commands that look: status, list, show, explain, effects, lift, paths, doctor, migrate. They change nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROBLEMS = 3
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (status, show, explain, effects, lift, doctor, migrate):
+    for command in (status, show, explain, effects, lift, paths, doctor, migrate):
         app.command()(command)
     app.command("list")(list_)
 
@@ -145,6 +145,20 @@ def lift(
     human += [f"no calibrated worth: {why_not}"] if why_not else []
     document = {"lifts": found, "calibrated_worth": foretold or None, "why_not": why_not or None}
     say(document, as_json=as_json, human=human)
+
+
+def paths(
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    database: Store = DEFAULT,
+    namespace: Space = "",
+    as_json: AsJson = False,
+) -> None:
+    """List which tools runs called, how these runs went, and which memories are typical of them; the most frequent first."""
+    with opened(database, namespace) as store:
+        found = store.tool_paths()[:limit]
+    rows = [(p.name, p.episodes, p.settled, p.success, ", ".join(p.memories)) for p in found]
+    heads = ("tools", "runs", "settled", "success rate", "typical memories")
+    say(found, as_json=as_json, human=Columns(heads, rows) if rows else "no runs there")
 
 
 def doctor(

@@ -7,6 +7,7 @@ together, so that little evidence decides nothing and much evidence decides earl
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.estimators import noise
 from langchain_memoryworth.estimators.beta import Floats, cdf, cdfs, quantile, quantiles
-from langchain_memoryworth.estimators.evidence import Evidence, Verdict
+from langchain_memoryworth.estimators.evidence import UNIT, Evidence, Verdict
 
 Prior = tuple[float, float]
 """Successes and failures assumed of a memory beforehand, each above 0."""
@@ -44,6 +45,17 @@ class Belief(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.mean:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+
+def belief_of(rewards: Sequence[float]) -> Belief:
+    """What the rewards of some runs, each in [0, 1], let one believe of their success rate, from a flat prior.
+
+    Examples:
+        >>> str(belief_of([1.0] * 9 + [0.0]))
+        '0.83 (0.64 to 0.97)'
+    """
+    good, n = round(sum(rewards) * UNIT), len(rewards) * UNIT
+    return belief(Evidence(good, n - good, n, n, len(rewards)))
 
 
 def belief(

@@ -202,7 +202,9 @@ class Archive:
         plan: _Plan,
         known: Mapping[int, standing.Standing],
     ) -> int:
-        eid = session.number(_ADD_EPISODE, **e.model_dump(include=set(_EPISODE_COLUMNS)))
+        columns = e.model_dump(include=set(_EPISODE_COLUMNS))
+        path = json.dumps(e.path) if e.path else None
+        eid = session.number(_ADD_EPISODE, **columns, path=path)
         for alias in e.aliases:
             session.run(_ADD_ALIAS, {"alias": alias, "eid": eid})
         names = {tombstone(n): tombstone(s) for n, s in plan.number.items()}
@@ -331,8 +333,8 @@ _ADD_EVIDENCE = Statement(
     "INSERT INTO evidence (seq, status, hold_out) VALUES (:seq, :status, :hold_out)"
 )
 _ADD_EPISODE = Statement(
-    "INSERT INTO episodes (id, thread_id, started_at, settled_at, reward) "
-    "VALUES (:id, :thread_id, :started_at, :settled_at, :reward) RETURNING eid"
+    "INSERT INTO episodes (id, thread_id, started_at, settled_at, reward, path) "
+    "VALUES (:id, :thread_id, :started_at, :settled_at, :reward, :path) RETURNING eid"
 )
 _ADD_ALIAS = Statement(
     "INSERT INTO aliases (alias, eid) VALUES (:alias, :eid) ON CONFLICT (alias) DO NOTHING"

@@ -6,12 +6,14 @@ is added to the counters in the same transaction.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from langchain_memoryworth.errors import InvalidInputError, RolledUpRunError, UnknownRunError
 from langchain_memoryworth.estimators.evidence import UNIT
+from langchain_memoryworth.estimators.paths import Path, joined
 from langchain_memoryworth.estimators.use import PARTS, Use, from_document, shares_of, to_document
 from langchain_memoryworth.ledger import openings, rates, regimes, settlement, standing
 from langchain_memoryworth.ledger.database import Database, retried
@@ -44,11 +46,13 @@ class Said(NamedTuple):
 
     Attributes:
         run_id: An id or alias; or the number of the episode, which no later run can have taken over.
+        path: The tools that the run has called since the last time, where whoever says it has seen them.
     """
 
     run_id: str | int
     key: OutcomeKey
     outcome: Outcome | None
+    path: Path = ()
 
 
 class Ledger:
@@ -128,6 +132,25 @@ class Ledger:
             if settled:
                 self._settle(session, eid, policy(session), now)
 
+    # -- tools ------------------------------------------------------------------------------------------------
+
+    @retried
+    def keep_path(self, episode_id: str, path: Path) -> None:
+        """Write down which tools an episode called; of one that retrieved nothing nothing is kept."""
+        with self._database.write(alone=False) as session:
+            found = self._find(session, episode_id, hold=True)
+            if found is not None:
+                self.follow(session, found[0], path)
+
+    def follow(self, session: Session, eid: int, path: Path) -> None:
+        """Write down which tools an episode that is held called next, see `joined`."""
+        if not path:
+            return
+        before = path_of(session.rows(_PATH, eid=eid)[0][0])
+        after = joined(before, path)
+        if after != before:
+            session.run(_FOLLOW, {"eid": eid, "path": json.dumps(after)})
+
     # -- outcomes ---------------------------------------------------------------------------------------------
 
     @retried
@@ -168,7 +191,7 @@ class Ledger:
         """Write down outcomes of episodes that are held, one for one, and settle; which of them are new."""
         known = self._read(session, sorted(set(eids)))
         news, written = [], []
-        for eid, (run_id, key, outcome) in zip(eids, said, strict=True):
+        for eid, (run_id, key, outcome, _) in zip(eids, said, strict=True):
             current = known.outcomes[eid]
             news.append(not _is_known(current, key, outcome))
             if news[-1]:
@@ -178,6 +201,8 @@ class Ledger:
                 row = _outcome_row(eid, key, outcome, now)
                 _follow(current, *row[1:])
                 written.append(row)
+        for eid, one in zip(eids, said, strict=True):
+            self.follow(session, eid, one.path)
         if written:
             rule = policy(session)
             drives = ("", rule.metric)
@@ -406,6 +431,11 @@ class _Known(NamedTuple):
     heard: Mapping[int, int]
 
 
+def path_of(column: str | None) -> Path:
+    """The tools of a run from what its row has of them."""
+    return () if column is None else tuple(json.loads(column))
+
+
 def _found(row: Sequence[Any] | None) -> tuple[int, bool] | None:
     return None if row is None else (row[0], row[1] is not None)
 
@@ -462,9 +492,9 @@ def _episode(
     exposures: tuple[ExposureRecord, ...] = (),
     outcomes: tuple[OutcomeRecord, ...] = (),
 ) -> EpisodeRecord:
-    id_, started_at, thread_id, reward = row
+    id_, started_at, thread_id, reward, path = row
     at = datetime.fromtimestamp(started_at, UTC)
-    return EpisodeRecord(id_, at, thread_id, reward, exposures, outcomes)
+    return EpisodeRecord(id_, at, thread_id, reward, exposures, outcomes, path_of(path))
 
 
 # What an enumeration is asked for each memory of each run costs more than to look it up.
@@ -545,9 +575,13 @@ _CREDIT = Statement(
     "WHERE eid = :eid AND seq = :seq"
 )
 _SETTLED = Statement("UPDATE episodes SET reward = :reward, settled_at = :now WHERE eid = :eid")
-_EPISODE = Statement("SELECT id, started_at, thread_id, reward FROM episodes WHERE eid = :eid")
+_PATH = Statement("SELECT path FROM episodes WHERE eid = :eid")
+_FOLLOW = Statement("UPDATE episodes SET path = :path WHERE eid = :eid")
+_EPISODE = Statement(
+    "SELECT id, started_at, thread_id, reward, path FROM episodes WHERE eid = :eid"
+)
 _OPEN = Statement(
-    "SELECT id, started_at, thread_id, reward FROM episodes "
+    "SELECT id, started_at, thread_id, reward, path FROM episodes "
     "WHERE reward IS NULL AND started_at >= :since ORDER BY started_at LIMIT :limit"
 )
 _COUNT_EPISODES = Statement("SELECT COUNT(*) FROM episodes")

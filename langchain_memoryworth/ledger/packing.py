@@ -11,6 +11,7 @@ from typing import Any
 from langchain_memoryworth.estimators.evidence import Evidence
 from langchain_memoryworth.estimators.use import from_document
 from langchain_memoryworth.ledger import openings, rates
+from langchain_memoryworth.ledger.episodes import path_of
 from langchain_memoryworth.ledger.parcel import (
     ActionLine,
     ClosedLine,
@@ -116,13 +117,14 @@ def _episode_lines(session: Session) -> list[EpisodeLine]:
             id=id_,
             aliases=tuple(aliases[eid]),
             thread_id=thread_id,
+            path=path_of(path),
             started_at=started_at,
             settled_at=settled_at,
             reward=reward,
             exposures=tuple(exposures[eid]),
             outcomes=tuple(outcomes[eid]),
         )
-        for eid, id_, thread_id, started_at, settled_at, reward in session.rows(_EPISODES)
+        for eid, id_, thread_id, started_at, settled_at, reward, path in session.rows(_EPISODES)
     ]
 
 
@@ -149,7 +151,7 @@ _MEMORIES = Statement(
     "e.retrievals, e.surprise, e.hold_out FROM memories m JOIN evidence e ON e.seq = m.seq ORDER BY m.seq"
 )
 _EPISODES = Statement(
-    "SELECT eid, id, thread_id, started_at, settled_at, reward FROM episodes ORDER BY eid"
+    "SELECT eid, id, thread_id, started_at, settled_at, reward, path FROM episodes ORDER BY eid"
 )
 _EXPOSURES = Statement(
     "SELECT eid, seq, rank, similarity, context, arm, propensity, shown, used, at, last_at, weight, "

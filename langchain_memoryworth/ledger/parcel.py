@@ -168,6 +168,7 @@ class EpisodeLine(_Record):
     id: Annotated[str, Field(min_length=1)]
     aliases: tuple[str, ...]
     thread_id: str | None
+    path: tuple[str, ...] = ()
     started_at: Time
     settled_at: Time | None
     reward: Reward | None

@@ -90,6 +90,8 @@ episodes = Table(
     Column("started_at", Double, nullable=False),
     Column("settled_at", Double),
     Column("reward", Double),
+    # The tools that it called, see paths.py; NULL if none is known of.
+    Column("path", _Text),
 )
 
 aliases = Table(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from langchain_core.documents import Document
 
 from langchain_memoryworth.errors import InvalidInputError, RunFailedError
+from langchain_memoryworth.estimators.paths import follow
 from langchain_memoryworth.records import Outcome
 
 
@@ -298,6 +299,12 @@ def last_turn(outputs: Any) -> tuple[list[Any], list[Any]]:
     while begin and begin - 1 in human:
         begin -= 1
     return messages[begin:end], messages[end:]
+
+
+def tools_of(messages: Iterable[Any]) -> tuple[str, ...]:
+    """The tools that answered in some messages, as a path; those that a person rejected were not called."""
+    answers = (m for m in messages if getattr(m, "type", None) == "tool" and not is_rejection(m))
+    return follow((), (m.name for m in answers if m.name))
 
 
 def is_rejection(message: Any) -> bool:

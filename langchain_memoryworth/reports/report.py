@@ -89,6 +89,7 @@ def gather(store: GovernedMemories, namespace: Namespace | None = None) -> Facts
         declines=store.stale(namespace=own),
         findings=store.assumptions(namespace=own),
         lifts=store.lift(namespace=own),
+        paths=store.tool_paths(namespace=own),
         calibrated=calibrated,
         uncalibrated=why_not,
         sources=store.sources(),

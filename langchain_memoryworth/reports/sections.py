@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from langchain_memoryworth.estimators.assumptions import Finding
-from langchain_memoryworth.estimators.credible import belief
-from langchain_memoryworth.estimators.evidence import UNIT, Evidence
+from langchain_memoryworth.estimators.credible import belief_of
+from langchain_memoryworth.estimators.evidence import Evidence
 from langchain_memoryworth.estimators.staleness import Decline
 from langchain_memoryworth.ledger.audit import Settlement, worth_points
 from langchain_memoryworth.policy import Policy
@@ -23,6 +23,7 @@ from langchain_memoryworth.records import (
     Namespace,
     SourceShare,
     Status,
+    ToolPath,
 )
 from langchain_memoryworth.reports import plots as draw
 from langchain_memoryworth.reports.plots import Rate
@@ -68,6 +69,7 @@ class Facts:
         rewards: When each run of the store was settled, and its reward, oldest first.
         held_back: When a memory was suppressed, by the policy or a person, oldest first.
         lifts: Of the memories that were ever drawn about.
+        paths: Which tools the runs called, the most frequent first.
         calibrated: What the lifts of all say of each, by id; empty if they cannot.
         uncalibrated: Why they cannot, empty if they do.
     """
@@ -85,6 +87,7 @@ class Facts:
     declines: Sequence[Decline]
     findings: Sequence[Finding]
     lifts: Sequence[MemoryLift]
+    paths: Sequence[ToolPath]
     calibrated: Mapping[str, float]
     uncalibrated: str
     sources: Sequence[SourceShare]
@@ -221,6 +224,16 @@ def in_contexts(facts: Facts) -> Section:
     return Section("worth_by_context", "Worth by context", note, plot, len(names) + 1)
 
 
+def by_tool_path(facts: Facts) -> Section:
+    """Success by the tools that the runs called."""
+    found = [Rate(p.name, p.settled, p.success) for p in facts.paths if p.settled]
+    note = (
+        "Settled runs by the tools that they called, in order. What an agent does follows from the memories that it was "
+        "shown, too: so it is no kind of task, and no worth is compared within it."
+    )
+    return _by("tool_path", "Success by tool path", note, found)
+
+
 def alarms(facts: Facts) -> Section:
     """Which memories were high and have declined, and since when."""
     rows = [
@@ -347,6 +360,7 @@ SECTIONS = (
     by_metadata,
     by_context,
     in_contexts,
+    by_tool_path,
     drift,
     alarms,
     causes,
@@ -385,8 +399,7 @@ def before_and_after(
 def rate(name: str, rewards: Iterable[float]) -> Rate:
     """The success rate of some runs, each reward in [0, 1]."""
     listed = list(rewards)
-    good, n = round(sum(listed) * UNIT), len(listed) * UNIT
-    return Rate(name, len(listed), belief(Evidence(good, n - good, n, n, len(listed))))
+    return Rate(name, len(listed), belief_of(listed))
 
 
 # -- inside -----------------------------------------------------------------------------------------------------------

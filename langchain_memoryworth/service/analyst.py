@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -14,15 +14,18 @@ from numpy.typing import NDArray
 from langchain_memoryworth.errors import MemoryNotFoundError, NotIdentifiableError
 from langchain_memoryworth.estimators import assumptions as assume
 from langchain_memoryworth.estimators.base_rates import MARGIN
+from langchain_memoryworth.estimators.credible import belief_of
 from langchain_memoryworth.estimators.drift import States, changed
 from langchain_memoryworth.estimators.effects import chance_below, deviation, effect
 from langchain_memoryworth.estimators.evidence import UNIT, Evidence
 from langchain_memoryworth.estimators.hitchhikers import Companions, CoRetrievals
 from langchain_memoryworth.estimators.lift import Lift, calibrated
+from langchain_memoryworth.estimators.paths import typical
 from langchain_memoryworth.estimators.ridge import ridge
 from langchain_memoryworth.estimators.staleness import Decline, stale
 from langchain_memoryworth.estimators.strata import stratified_worth
 from langchain_memoryworth.ledger import rates, regimes, standing
+from langchain_memoryworth.ledger.episodes import path_of
 from langchain_memoryworth.ledger.schema import COUNTERS
 from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.ledger.trials import Trials
@@ -33,6 +36,7 @@ from langchain_memoryworth.records import (
     MemoryEffect,
     MemoryLift,
     Namespace,
+    ToolPath,
     namespace_key,
 )
 from langchain_memoryworth.service.open_store import OpenStore
@@ -42,6 +46,7 @@ LOOK_BACK = 50_000
 ENOUGH = 20
 """Retrievals of a memory below which a report says nothing of its companions or changes."""
 PERIODS = 10
+_TYPICAL = 3
 
 
 class _Shown(NamedTuple):
@@ -116,6 +121,29 @@ class Analyst:
             for (i, s), value in zip(known.items(), above, strict=True)
         ]
         return tuple(sorted(found, key=lambda a: (-a.value, a.memory_id)))
+
+    def tool_paths(self, namespace: Namespace) -> tuple[ToolPath, ...]:
+        """How the latest runs went by the tools that they called, the most frequent path first."""
+        with self._database.read() as session:
+            rows = session.rows(_CALLED, namespace=namespace_key(namespace), episodes=LOOK_BACK)
+        runs: dict[tuple[str, ...], list[float | None]] = defaultdict(list)
+        shown: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+        for (_, column, reward), some in groupby(rows, key=itemgetter(0, 1, 2)):
+            path = path_of(column)
+            runs[path].append(reward)
+            shown[path].update({memory_id for *_, memory_id in some})
+        everywhere: Counter[str] = Counter()
+        for some_shown in shown.values():
+            everywhere.update(some_shown)
+        count = sum(map(len, runs.values()))
+        found = []
+        for path, rewards in runs.items():
+            settled = [r for r in rewards if r is not None]
+            more = typical(shown[path], len(rewards), everywhere, count)[:_TYPICAL]
+            found.append(
+                ToolPath(path, len(rewards), len(settled), belief_of(settled), tuple(more))
+            )
+        return tuple(sorted(found, key=lambda p: (-p.episodes, p.path)))
 
     def companions(self, namespace: Namespace) -> tuple[Companions, ...]:
         """Pairs of memories that are almost always shown together, so that outcomes cannot tell them apart."""
@@ -287,6 +315,11 @@ def _lifts(found: Sequence[MemoryLift | None]) -> Lift:
 
 
 _NOTHING = Evidence()
+_CALLED = Statement(
+    "SELECT x.eid, p.path, p.reward, m.id FROM exposures x JOIN memories m ON m.seq = x.seq "
+    "JOIN episodes p ON p.eid = x.eid WHERE m.namespace = :namespace AND x.shown = 1 "
+    "AND x.eid > (SELECT COALESCE(MAX(eid), 0) FROM episodes) - :episodes ORDER BY x.eid, x.seq"
+)
 _STRATA = Statement(
     f"SELECT s.seq, s.context, {', '.join(f's.{name}' for name in COUNTERS)} FROM strata s "
     "JOIN memories m ON m.seq = s.seq "

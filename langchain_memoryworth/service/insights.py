@@ -14,6 +14,7 @@ from langchain_memoryworth.records import (
     MemoryEffect,
     MemoryLift,
     Namespace,
+    ToolPath,
 )
 from langchain_memoryworth.service.governor import Governor
 from langchain_memoryworth.service.namespaces import checked, resolved
@@ -147,6 +148,20 @@ class Insights:
         return self.governor.analyst.base_rate(self._within(namespace), context)
 
     abase_rate = awaitable(base_rate)
+
+    def tool_paths(self, *, namespace: Sequence[str] | str | None = None) -> tuple[ToolPath, ...]:
+        """How the latest 50,000 runs went by the tools that they called, the most frequent path first.
+
+        The callback handler sees the tools below a run; the middleware and the outcome node read them from the messages of
+        the turn. What an agent does is a consequence of the memories that it was shown: good for finding where runs go wrong,
+        and not for `context`, by which worth is compared. Runs that were rolled up are not in it.
+
+        Args:
+            namespace: Of the memories that the runs showed; None means the store's own.
+        """
+        return self.governor.analyst.tool_paths(self._within(namespace))
+
+    atool_paths = awaitable(tool_paths)
 
     def assumptions(self, *, namespace: Sequence[str] | str | None = None) -> tuple[Finding, ...]:
         """Which of the paper's assumptions A1 to A6 the latest episodes support, and what to do where they do not."""

@@ -11,6 +11,7 @@ from langchain_core.documents import Document
 
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.estimators.credit import reward_of
+from langchain_memoryworth.estimators.paths import Path
 from langchain_memoryworth.estimators.use import checked_use
 from langchain_memoryworth.ledger.database import retried
 from langchain_memoryworth.ledger.episodes import Exposure, Said
@@ -120,10 +121,10 @@ class Journal:
         with self._database.write(alone=False) as session:
             self._ledger.begin_again(session, episode, self._store.clock())
 
-    def pause(self, episode: EpisodeKey, pause: Pause, at: float) -> None:
-        """A run stopped, and may go on later from here."""
+    def pause(self, episode: EpisodeKey, pause: Pause, at: float, path: Path = ()) -> None:
+        """A run stopped after these tools, and may go on later from here."""
         self._store.ready()
-        self._pauses.pause(episode, pause, at)
+        self._pauses.pause(episode, pause, at, path)
 
     def resume(
         self, root: Root, thread_id: str, checkpoints: Sequence[str], *, latest: bool
@@ -161,8 +162,9 @@ class Journal:
         source_id: str = "",
         metric: str = "",
         used: Iterable[str] | Mapping[str, float] | None = None,
+        path: Path = (),
     ) -> bool:
-        """Write down what happened in a run, None to withdraw it; False if that was known already.
+        """Write down what happened in a run, None to withdraw it, and its tools; False if the outcome was known already.
 
         Raises:
             InvalidOutcomeError: If the outcome is no bool and no reward in [0, 1].
@@ -171,7 +173,7 @@ class Journal:
         """
         self._store.ready()
         key = _outcome_key(source, source_id, metric)
-        said = Said(str(run_id), key, _checked(outcome, used))
+        said = Said(str(run_id), key, _checked(outcome, used), path)
         if self._store.group is not None:
             return self._store.group.do(said)
         return self._ledger.record(said, policy=self._settings.policy, now=self._store.clock())
@@ -197,14 +199,26 @@ class Journal:
         *,
         source: str,
         source_id: str = "",
+        path: Path = (),
     ) -> None:
-        """Write down what an outcome function says: an outcome, or one for each metric; None means not known."""
+        """Write down what an outcome function says, and the tools of the run: an outcome, or one for each metric.
+
+        None means not known.
+        """
         by_metric = judgement if isinstance(judgement, Mapping) else {"": judgement}
-        for metric, outcome in by_metric.items():
-            if outcome is not None:
-                self.record_outcome(
-                    run_id, outcome, source=source, source_id=source_id, metric=metric
-                )
+        known = {metric: outcome for metric, outcome in by_metric.items() if outcome is not None}
+        for metric, outcome in known.items():
+            self.record_outcome(
+                run_id, outcome, source=source, source_id=source_id, metric=metric, path=path
+            )
+        if not known:
+            self.keep_path(run_id, path)
+
+    def keep_path(self, run_id: str, path: Path) -> None:
+        """Write down which tools a run called, where nothing else is written that could carry it."""
+        if path:
+            self._store.ready()
+            self._ledger.keep_path(run_id, path)
 
     def shown_documents(self, episode_id: str) -> list[Document]:
         """What an episode has in front of the model, in the order in which it was first shown."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from langchain_core.documents import Document
 
+from langchain_memoryworth.estimators.paths import Path
 from langchain_memoryworth.ledger.database import Database
 from langchain_memoryworth.ledger.episodes import Ledger
 from langchain_memoryworth.ledger.session import Session, Statement
@@ -39,11 +40,12 @@ class Pauses:
         self._database = database
         self._ledger = ledger
 
-    def pause(self, episode: EpisodeKey, pause: Pause, now: float) -> None:
-        """An episode stopped here."""
+    def pause(self, episode: EpisodeKey, pause: Pause, now: float, path: Path = ()) -> None:
+        """An episode stopped here, after these tools."""
         with self._database.write() as session:
             eid, _ = self._ledger.open_episode(session, episode, now)
             session.run(_PAUSE, {**pause._asdict(), "eid": eid, "now": now})
+            self._ledger.follow(session, eid, path)
 
     def resume(
         self,

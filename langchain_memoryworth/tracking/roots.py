@@ -57,6 +57,7 @@ class Root:
         documents: What was shown, by id.
         pauses: By graph run, where it stopped.
         ended_for: The handlers that have seen the end.
+        path: The tools called since it began or went on, see `paths.follow`.
     """
 
     run_id: UUID
@@ -80,6 +81,7 @@ class Root:
     pauses: tuple[tuple[UUID, Pause], ...] = ()
     tool_errors: tuple[str, ...] = ()
     ended_for: tuple[int, ...] = ()
+    path: tuple[str, ...] = ()
 
     def retrieval(self, run_id: UUID) -> Retrieved:
         """The entry of a retriever or searching run."""

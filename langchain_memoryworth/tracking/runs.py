@@ -18,6 +18,7 @@ from uuid import UUID
 
 from langchain_core.runnables.config import var_child_runnable_config
 
+from langchain_memoryworth.estimators.paths import Path, follow
 from langchain_memoryworth.records import EpisodeKey
 from langchain_memoryworth.tracking.roots import Root
 
@@ -89,13 +90,14 @@ class Runs:
         parent_run_id: UUID | None,
         *,
         retriever: bool = False,
+        tool: str | None = None,
         streamed: bool = False,
         inputs: Any = None,
         tags: Sequence[str] | None = None,
         metadata: Mapping[str, Any] | None = None,
         name: str | None = None,
     ) -> RunEntry:
-        """A run begins; below a run that is known, or as a root of its own."""
+        """A run begins, maybe of the tool of that name; below a run that is known, or as a root of its own."""
         thread = None if metadata is None else metadata.get("thread_id")
         thread_id = None if thread is None else str(thread)
         with self._lock:
@@ -121,16 +123,20 @@ class Runs:
                 entry.outer = entry.outer or run_id
                 entry.around = None if parent is None else self._inside()
                 _retriever.set(run_id)
+            if tool is not None and not entry.late:
+                entry.root.path = follow(entry.root.path, (tool,))
             self._entries[run_id] = entry
             self._bound()
         return entry
 
-    def end(self, root: Root) -> None:
-        """A root has ended; what begins below it from now on is late."""
+    def end(self, root: Root) -> Path:
+        """A root has ended; what begins below it from now on is late. Its tools are told to who asks first."""
         with self._lock:
             root.open = False
             if self._open.pop(root.run_id, None) is not None:
                 self._ended.append(root)
+            path, root.path = root.path, ()
+        return path
 
     def _begins_anew(self, run_id: UUID, known: RunEntry) -> bool:
         """Whether a run id that starts once more is another run: its root had ended, and not to be resumed."""

@@ -1,0 +1,438 @@
+"""Tool paths: which tools a run called is kept with its episode, however it runs, and told with how such runs went."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import pairwise
+from math import comb
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from langchain.agents import create_agent
+from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langchain_core.messages import AnyMessage
+from langchain_core.runnables import RunnableLambda
+from langchain_core.tools import BaseTool, create_retriever_tool, tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.message import add_messages
+from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.types import Command, interrupt
+
+from langchain_memoryworth import (
+    MemoryWorthCallbackHandler,
+    MemoryWorthMiddleware,
+    MemoryWorthStore,
+    OutcomeNode,
+    RecallNode,
+)
+from langchain_memoryworth.estimators.credible import belief_of
+from langchain_memoryworth.estimators.paths import LONGEST, MORE, follow, joined, typical
+from langchain_memoryworth.reports.report import gather
+from langchain_memoryworth.reports.sections import by_tool_path
+from tests.conftest import StoreMaker
+from tests.fakes import Clock, assert_exact, query
+from tests.runs_fixtures import Life, broken_ledger, rewards, says, text
+
+Call = Callable[[Any, Any, Any], Any]
+ASK: dict[str, Any] = {"messages": [("human", "apple?")]}
+THREAD: dict[str, Any] = {"configurable": {"thread_id": "t"}}
+
+
+@pytest.fixture(params=["sync", "async", "stream", "astream"])
+def call(request: pytest.FixtureRequest) -> Call:
+    async def drained(graph: Any, value: Any, config: Any) -> list[Any]:
+        return [c async for c in graph.astream(value, config)]
+
+    calls: dict[str, Call] = {
+        "sync": lambda graph, value, config: graph.invoke(value, config),
+        "async": lambda graph, value, config: asyncio.run(graph.ainvoke(value, config)),
+        "stream": lambda graph, value, config: list(graph.stream(value, config)),
+        "astream": lambda graph, value, config: asyncio.run(drained(graph, value, config)),
+    }
+    return calls[request.param]
+
+
+@pytest.fixture
+def life(store: MemoryWorthStore) -> Life:
+    return Life(store)
+
+
+@tool
+def count(what: str) -> str:
+    """Counts."""
+    return "3"
+
+
+@tool
+def send(what: str) -> str:
+    """Sends a mail."""
+    return "sent"
+
+
+@tool
+def breaks(what: str) -> str:
+    """Breaks."""
+    raise LookupError(what)
+
+
+def look_up(life: Life) -> BaseTool:
+    return create_retriever_tool(life.retriever, "look_up", "Looks things up.")
+
+
+def wants(*names: str) -> Any:
+    """A model that calls tools one after the other, and then answers."""
+    return says(
+        *((n, {"query": "apple"} if n == "look_up" else {"what": "x"}) for n in names), "done"
+    )
+
+
+def agent_of(life: Life, *names: str, **more: Any) -> Any:
+    return create_agent(wants(*names), [look_up(life), count, send, breaks], **more)
+
+
+def paths(store: MemoryWorthStore) -> list[tuple[str, ...]]:
+    """Of every episode, oldest first."""
+    return [store.run(id_).path for id_ in rewards(store)]
+
+
+# -- what is kept ------------------------------------------------------------------------------------------------
+
+
+def test_an_agent(life: Life, call: Call) -> None:
+    call(agent_of(life, "look_up", "count", "count", "look_up", "send"), ASK, life.config)
+    life.is_success("apple")
+    assert paths(life.store) == [("look_up", "count", "look_up", "send")]
+
+
+def test_a_tool_node_in_a_graph(life: Life, call: Call) -> None:
+    class State(TypedDict):
+        messages: Annotated[list[AnyMessage], add_messages]
+
+    model = wants("look_up", "send")
+    builder = StateGraph(State)
+    builder.add_node("model", lambda state: {"messages": [model.invoke(state["messages"])]})
+    builder.add_node("tools", ToolNode([look_up(life), send]))
+    builder.add_edge(START, "model")
+    builder.add_conditional_edges("model", tools_condition)
+    builder.add_edge("tools", "model")
+    call(builder.compile(), ASK, life.config)
+    assert paths(life.store) == [("look_up", "send")]
+
+
+def test_a_chain_that_calls_tools_itself(life: Life, call: Call) -> None:
+    @RunnableLambda
+    def work(found: Any) -> str:
+        return str(send.invoke(count.invoke(text(found), {"run_name": "another name"})))
+
+    call(life.retriever | work, "apple", life.config)
+    assert paths(life.store) == [("count", "send")]
+
+
+def test_a_tool_that_raises_is_one_that_was_called(life: Life) -> None:
+    with pytest.raises(LookupError):
+        agent_of(life, "look_up", "breaks").invoke(ASK, life.config)
+    assert paths(life.store) == [("look_up", "breaks")]
+    assert life.store.health().ok
+
+
+def test_without_an_outcome_it_is_kept_too(life: Life, call: Call) -> None:
+    handler = MemoryWorthCallbackHandler(life.store)
+    call(agent_of(life, "look_up", "send"), ASK, {"callbacks": [handler]})
+    unsure = MemoryWorthCallbackHandler(life.store, lambda run: None)
+    call(agent_of(life, "look_up", "count"), ASK, {"callbacks": [unsure]})
+    assert paths(life.store) == [("look_up", "send"), ("look_up", "count")]
+    assert life.rewards == [None, None]
+
+
+def test_two_handlers_tell_it_once(life: Life, call: Call) -> None:
+    others = [MemoryWorthCallbackHandler(life.store, lambda run: True, source="other")]
+    call(agent_of(life, "look_up", "send"), ASK, {"callbacks": [life.handler, *others]})
+    assert paths(life.store) == [("look_up", "send")]
+
+
+def test_without_a_retrieval_there_is_nothing_to_keep_it_with(life: Life) -> None:
+    agent_of(life, "count").invoke(ASK, life.config)
+    agent_of(life, "count").invoke(ASK, {"callbacks": [MemoryWorthCallbackHandler(life.store)]})
+    assert (life.rewards, life.store.health().ok) == ([], True)
+
+
+def test_runs_of_one_episode_follow_each_other(life: Life) -> None:
+    with life.store.episode("e"):
+        agent_of(life, "look_up", "count").invoke(ASK, life.config)
+        agent_of(life, "send").invoke(ASK, life.config)
+    assert life.store.run("e").path == ("look_up", "count", "send")
+
+
+@contextmanager
+def counted(store: MemoryWorthStore) -> Iterator[list[None]]:
+    """The transactions that write."""
+    seen: list[None] = []
+    write = store.governor.database.write
+
+    def watched(**options: Any) -> Any:
+        seen.append(None)
+        return write(**options)
+
+    with patch.object(store.governor.database, "write", watched):
+        yield seen
+
+
+def test_it_rides_on_the_outcome_and_costs_a_run_without_tools_nothing(life: Life) -> None:
+    @RunnableLambda
+    def work(found: Any) -> str:
+        return str(send.invoke({"what": text(found)}))
+
+    def writes(chain: Any, *handlers: Any) -> int:
+        with counted(life.store) as seen:
+            chain.invoke("apple", {"callbacks": list(handlers)})
+        return len(seen)
+
+    silent = MemoryWorthCallbackHandler(life.store)
+    plain = life.retriever | text
+    assert writes(life.retriever | work, life.handler) == writes(plain, life.handler) == 2
+    assert (writes(life.retriever | work, silent), writes(plain, silent)) == (2, 1)
+    assert paths(life.store) == [("send",), (), ("send",), ()]
+
+
+def test_a_ledger_that_fails_never_breaks_the_run(life: Life, call: Call) -> None:
+    for handler in (life.handler, MemoryWorthCallbackHandler(life.store)):
+        run = agent_of(life, "look_up", "send")
+        with broken_ledger(life.store):
+            call(run, ASK, {"callbacks": [handler]})
+            life.store.governor.outbox.drain()
+    assert life.rewards == []
+    assert not life.store.health().ok
+
+
+# -- runs that go on ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("same_id", [False, True])
+def test_a_resumed_run_goes_on_with_its_path(life: Life, call: Call, same_id: bool) -> None:
+    agent = agent_of(
+        life,
+        *("look_up", "count", "send", "count"),
+        middleware=[HumanInTheLoopMiddleware(interrupt_on={"send": True})],
+        checkpointer=InMemorySaver(),
+    )
+    config = {**life.config, **THREAD} | ({"run_id": uuid.uuid4()} if same_id else {})
+    call(agent, ASK, config)
+    assert paths(life.store) == [("look_up", "count")]
+    call(agent, Command(resume={"decisions": [{"type": "approve"}]}), config)
+    life.is_success("apple")
+    assert paths(life.store) == [("look_up", "count", "send", "count")]
+
+
+def test_a_tool_that_asks_a_person_is_called_once(life: Life, call: Call) -> None:
+    @tool
+    def confirm(what: str) -> str:
+        """Asks."""
+        return str(interrupt(what))
+
+    agent = create_agent(
+        wants("look_up", "confirm", "send"),
+        [look_up(life), confirm, send],
+        checkpointer=InMemorySaver(),
+    )
+    call(agent, ASK, {**life.config, **THREAD})
+    call(agent, Command(resume="yes"), {**life.config, **THREAD})
+    life.is_success("apple")
+    assert paths(life.store) == [("look_up", "confirm", "send")]
+
+
+# -- middleware and nodes, which no handler watches --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("judged", [True, False])
+def test_the_middleware_reads_the_turn(life: Life, call: Call, judged: bool) -> None:
+    outcome = (lambda run: True) if judged else None
+    agent = create_agent(
+        says(*[("count", {"what": "x"}), ("send", {"what": "x"}), "done"] * 2),
+        [count, send],
+        middleware=[MemoryWorthMiddleware(life.store, outcome=outcome, k=1)],
+        checkpointer=InMemorySaver(),
+    )
+    for _ in range(2):
+        call(agent, ASK, THREAD)
+    assert paths(life.store) == [("count", "send")] * 2
+    assert life.rewards == [1.0 if judged else None] * 2
+
+
+def test_under_a_handler_the_middleware_leaves_it_to_that(life: Life, call: Call) -> None:
+    agent = agent_of(life, "count", "send", middleware=[MemoryWorthMiddleware(life.store, k=1)])
+    call(agent, ASK, life.config)
+    assert paths(life.store) == [("count", "send")]
+
+
+def test_a_rejected_call_is_none(life: Life) -> None:
+    agent = agent_of(
+        life,
+        *("count", "send"),
+        middleware=[
+            MemoryWorthMiddleware(life.store, outcome=lambda run: True, k=1),
+            HumanInTheLoopMiddleware(interrupt_on={"send": True}),
+        ],
+        checkpointer=InMemorySaver(),
+    )
+    agent.invoke(ASK, THREAD)
+    agent.invoke(Command(resume={"decisions": [{"type": "reject"}]}), THREAD)
+    assert paths(life.store) == [("count",)]
+
+
+def test_the_outcome_node_reads_the_messages(life: Life, call: Call) -> None:
+    class State(TypedDict):
+        messages: Annotated[list[AnyMessage], add_messages]
+        documents: list[Any]
+        memory_ids: list[str]
+        episode_id: str | None
+
+    model = wants("count", "send")
+    builder = StateGraph(State)
+    recall = RecallNode(life.store, lambda state: state["messages"][-1].text, k=1)
+    builder.add_node("recall", recall)
+    builder.add_node("model", lambda state: {"messages": [model.invoke(state["messages"])]})
+    builder.add_node("tools", ToolNode([count, send]))
+    builder.add_node("outcome", OutcomeNode(life.store, lambda state: True))
+    builder.add_edge(START, "recall")
+    builder.add_edge("recall", "model")
+    builder.add_conditional_edges("model", tools_condition, {"tools": "tools", END: "outcome"})
+    builder.add_edge("tools", "model")
+    call(builder.compile(), ASK, {})
+    assert (paths(life.store), life.rewards) == ([("count", "send")], [1.0])
+
+
+# -- the report --------------------------------------------------------------------------------------------------
+
+
+def lived(store: MemoryWorthStore, path: tuple[str, ...], query: str, *outcomes: bool) -> None:
+    for outcome in outcomes:
+        with store.episode() as episode:
+            store.similarity_search(query, k=1)
+        store.governor.journal.keep_path(episode.id, path)
+        episode.record(outcome)
+
+
+@pytest.fixture
+def told(life: Life) -> MemoryWorthStore:
+    lived(life.store, ("search", "send"), "apple", *[True] * 9, False)
+    lived(life.store, ("search",), "bread", *[False] * 6)
+    lived(life.store, (), "bread", True)
+    with life.store.episode():
+        life.store.similarity_search("cedar", k=1)
+    return life.store
+
+
+def test_each_path_with_how_its_runs_went(told: MemoryWorthStore) -> None:
+    first, second, none = told.tool_paths()
+    assert [p.path for p in (first, second, none)] == [("search", "send"), ("search",), ()]
+    assert [(p.episodes, p.settled) for p in (first, second, none)] == [(10, 10), (6, 6), (2, 1)]
+    assert first.success == belief_of([1.0] * 9 + [0.0])
+    assert second.success.high < first.success.low
+    assert str(first) == (
+        "search > send: 0.83 (0.64 to 0.97) in 10 of 10 runs, typically with apple"
+    )
+    assert (second.memories, none.memories) == (("bread",), ())
+
+
+def test_of_a_namespace(told: MemoryWorthStore) -> None:
+    told.add_texts(["apple"], namespace="acme")
+    with told.episode("e") as episode:
+        told.similarity_search("apple", k=1, namespace="acme")
+    told.governor.journal.keep_path("e", ("pay",))
+    episode.record(True)
+    assert [p.path for p in told.tool_paths(namespace="acme")] == [("pay",)]
+    assert ("pay",) not in {p.path for p in told.tool_paths()}
+    assert told.tool_paths(namespace="nobody") == ()
+
+
+async def test_the_async_twin(told: MemoryWorthStore) -> None:
+    assert await told.atool_paths() == told.tool_paths()
+
+
+def test_a_section_of_the_report(told: MemoryWorthStore) -> None:
+    section = by_tool_path(gather(told))
+    assert section.plot is not None
+    found = section.plot.keywords["found"]  # type: ignore[attr-defined]
+    assert [(r.name, r.runs) for r in found] == [
+        *[("search > send", 10), ("search", 6), ("(no tool)", 1)]
+    ]
+
+
+def test_it_goes_with_its_run(told: MemoryWorthStore, clock: Clock) -> None:
+    clock.forward(days=40)
+    lived(told, ("last",), "apple", True)
+    told.compact(timedelta(days=30))
+    assert [p.path for p in told.tool_paths()] == [("last",)]
+    assert "search" not in str(query(told, "SELECT path FROM episodes"))
+    assert_exact(told)
+
+
+def test_an_erased_memory_takes_the_runs_that_showed_nothing_else(told: MemoryWorthStore) -> None:
+    told.erase("bread")
+    assert [(p.path, p.memories) for p in told.tool_paths()] == [
+        (("search", "send"), ("apple",)),
+        ((), ()),
+    ]
+
+
+def test_an_export_carries_it(
+    told: MemoryWorthStore, make_store: StoreMaker, tmp_path: Path
+) -> None:
+    told.export_file(tmp_path / "all.jsonl")
+    other = make_store(f"sqlite:///{tmp_path}/other.db")
+    other.import_file(tmp_path / "all.jsonl")
+    assert other.tool_paths() == told.tool_paths()
+    lines = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
+    assert {tuple(e["path"]) for e in lines if e["kind"] == "episode"} == set(paths(told))
+
+
+# -- the pure part -----------------------------------------------------------------------------------------------
+
+NAMES = st.lists(st.sampled_from("abcd"), max_size=60).map(tuple)
+
+
+@given(NAMES, NAMES)
+def test_a_path_is_bounded_and_told_again_says_nothing_new(
+    first: tuple[str, ...], second: tuple[str, ...]
+) -> None:
+    path = follow((), first)
+    assert len(path) <= LONGEST + 1
+    assert (MORE in path) == (len(path) > LONGEST)
+    assert all(a != b for a, b in pairwise(path))
+    assert follow(follow((), first), second) == follow((), first + second)
+    more = follow((), second)
+    assert joined(path, path) == path
+    assert joined(joined(path, more), more) == joined(path, more)
+    assert joined((), path) == joined(path, ()) == path
+
+
+@given(st.integers(1, 40), st.integers(0, 40), st.integers(0, 40))
+def test_what_is_in_all_runs_or_in_a_fair_share_is_typical_of_none(
+    runs: int, others: int, share: int
+) -> None:
+    count = runs + others
+    assert typical({"all": runs}, runs, {"all": count}, count) == []
+    fair = min(share, runs)
+    assert typical({"fair": fair}, runs, {"fair": 2 * fair}, 2 * runs) == []
+
+
+@pytest.mark.parametrize("runs", [5, 20, 100])
+@pytest.mark.parametrize("total", [5, 20, 100])
+def test_by_chance_hardly_anything_is_typical(runs: int, total: int) -> None:
+    # One in 741 beyond three standard deviations were it normal; by the exact law of skewed small counts up to one in 100.
+    every = 200
+    beyond = [
+        k for k in range(min(runs, total) + 1) if typical({"m": k}, runs, {"m": total}, every)
+    ]
+    chance = sum(comb(total, k) * comb(every - total, runs - k) for k in beyond) / comb(every, runs)
+    assert chance < 0.01
