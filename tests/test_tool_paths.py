@@ -112,6 +112,8 @@ def test_an_agent(life: Life, call: Call) -> None:
     call(agent_of(life, "look_up", "count", "count", "look_up", "send"), ASK, life.config)
     life.is_success("apple")
     assert paths(life.store) == [("look_up", "count", "look_up", "send")]
+    [run] = rewards(life.store)
+    assert "  it called look_up > count > look_up > send" in str(life.store.explain_run(run))
 
 
 def test_a_tool_node_in_a_graph(life: Life, call: Call) -> None:
@@ -152,6 +154,13 @@ def test_without_an_outcome_it_is_kept_too(life: Life, call: Call) -> None:
     call(agent_of(life, "look_up", "count"), ASK, {"callbacks": [unsure]})
     assert paths(life.store) == [("look_up", "send"), ("look_up", "count")]
     assert life.rewards == [None, None]
+
+
+def test_under_group_commit(make_store: StoreMaker, call: Call) -> None:
+    life = Life(make_store(group_commit=timedelta(milliseconds=1)))
+    call(agent_of(life, "look_up", "send"), ASK, life.config)
+    life.is_success("apple")
+    assert paths(life.store) == [("look_up", "send")]
 
 
 def test_two_handlers_tell_it_once(life: Life, call: Call) -> None:

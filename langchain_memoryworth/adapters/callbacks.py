@@ -163,14 +163,15 @@ class MemoryWorthCallbackHandler(GraphCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """A tool begins."""
+        name = kwargs.get("name")  # of the run, which the user may have called otherwise
         self._recorder.begin(
             run_id,
             parent_run_id,
             inputs or input_str,
             tags,
             metadata,
-            kwargs.get("name"),
-            tool=str((serialized or {}).get("name") or kwargs.get("name")),
+            name,
+            tool=str((serialized or {}).get("name") or name or "tool"),
         )
 
     @_patient

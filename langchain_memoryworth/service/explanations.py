@@ -96,6 +96,7 @@ class RunExplanation:
         reward: The reward in force; None while unknown.
         said_by: Whose word that is.
         held_back_known: Whether what its searches held back was written down (`Policy.record_held_back`).
+        path: The tools that it called, as far as they were seen.
     """
 
     id: str
@@ -104,6 +105,7 @@ class RunExplanation:
     said_by: str | None
     parts: tuple[RunPart, ...]
     held_back_known: bool = False
+    path: tuple[str, ...] = ()
 
     @property
     def shown(self) -> tuple[RunPart, ...]:
@@ -121,6 +123,8 @@ class RunExplanation:
             near = "" if p.similarity is None else f" at similarity {p.similarity:.3f}"
             place = "-" if p.arm is Arm.HELD_BACK and not p.shown else f"{p.rank + 1}."
             lines.append(f"  {place} {p.memory_id}{near}: {p.why}")
+        if self.path:
+            lines.append(f"  it called {' > '.join(self.path)}")
         if not self.held_back_known:
             lines.append("  what was held back is not on record; see Policy.record_held_back")
         return "\n".join(map(clean, lines))

@@ -289,6 +289,7 @@ class Steward:
             said_by=ranked[0].source if ranked else None,
             parts=tuple(explain_part(p, policy) for p in self._audit.parts(run_id)),
             held_back_known=bool(then.get("record_held_back")),
+            path=episode.path,
         )
 
     def worth_history(self, namespace: Namespace, memory_id: str) -> tuple[WorthPoint, ...]:
