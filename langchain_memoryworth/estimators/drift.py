@@ -175,7 +175,8 @@ def updates(states: States, outcomes: Sequence[Sequence[Heard]]) -> States:
     """
     # Those with the most of them first: what still has one at some step is then a slice.
     order = sorted(range(len(outcomes)), key=lambda i: -len(outcomes[i]))
-    table = np.zeros((len(outcomes[order[0]]) if order else 0, len(order), 4))
+    # What fills it up is never looked at; as whole outcomes it does not make a step look graded.
+    table = np.ones((len(outcomes[order[0]]) if order else 0, len(order), 4))
     for place, i in enumerate(order):
         if outcomes[i]:
             table[: len(outcomes[i]), place] = outcomes[i]
@@ -219,7 +220,14 @@ def _step(states: States, gains: Floats, at: Floats, graded: Rows) -> None:
     weight *= _likelihood(states, gains, graded)
     weight /= np.add.reduce(weight, axis=1, keepdims=True)
     states[:, _SUCCESS:_SINCE] += gains
-    _begin(states, at)
+    if not len(graded):  # each was a whole retrieval
+        _begin(states, at)
+        return
+    newest = states[:, :, 0]
+    rows = np.nonzero(newest[:, _SUCCESS] + newest[:, _FAILURE] >= _WHOLE)[0]
+    some = states[rows]
+    _begin(some, at[rows])
+    states[rows] = some
 
 
 def _likelihood(states: States, gains: Floats, graded: Rows) -> Floats:
@@ -238,16 +246,9 @@ def _likelihood(states: States, gains: Floats, graded: Rows) -> Floats:
 
 
 def _begin(states: States, at: Floats) -> None:
-    """Start a hypothesis for each memory whose newest one has a whole retrieval, in place."""
-    newest = states[:, :, 0]
-    rows = np.nonzero(newest[:, _SUCCESS] + newest[:, _FAILURE] >= _WHOLE)[0]
-    if len(rows) < len(states):
-        some = states[rows]
-        _begin(some, at[rows])
-        states[rows] = some
-        return
-    place = states[:, _WEIGHT, 1:_LIFE].argmin(axis=1) + 1
-    states[rows, :, place] = newest
+    """Start a hypothesis for each memory, in the place of the least probable one, in place."""
+    newest, older = states[:, :, 0], states[:, :, 1:_LIFE]
+    older[np.arange(len(states)), :, older[:, _WEIGHT].argmin(axis=1)] = newest
     newest[:] = _NEW
     newest[:, _SINCE] = at
 
