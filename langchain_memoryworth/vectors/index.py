@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from langchain_memoryworth.vectors.columns import Column
 from langchain_memoryworth.vectors.coordinates import BELOW_ALL, Coordinates, Floats, Rows
 from langchain_memoryworth.vectors.places import Places
 
@@ -88,11 +89,11 @@ class VectorIndex:
         )
         self.exact = 0  # searches that looked at every row although there is a graph
         self._places = Places()
-        self._state = np.empty(0, np.int8)
+        self._state = Column(np.empty(0, np.int8))
         self._gone = 0
         # Of a graph alone: what each row is now, and what it was when it was linked.
-        self._marks = np.empty(0, np.uint64)
-        self._linked = np.empty(0, np.uint64)
+        self._marks = Column(np.empty(0, np.uint64))
+        self._linked = Column(np.empty(0, np.uint64))
         self._astray = 0
         self._unsaved = 0
         # FAISS gives wrong answers, without an error, when a row is added during a search.
@@ -107,7 +108,7 @@ class VectorIndex:
     @property
     def held(self) -> int:
         """How many rows are held back."""
-        return int(np.count_nonzero(self._state == _HELD))
+        return int(np.count_nonzero(self._state.values == _HELD))
 
     @property
     def gone(self) -> int:
@@ -197,8 +198,8 @@ class VectorIndex:
         with self._lock:
             rows = self._places.find(seqs)
             rows = rows[rows >= 0]
-            self._gone += int(np.count_nonzero(self._state[rows] != _GONE))
-            self._state[rows] = _GONE
+            self._gone += int(np.count_nonzero(self._state.values[rows] != _GONE))
+            self._state.values[rows] = _GONE
             self._at.hide(rows, np.ones(len(rows), np.bool_))
 
     def _append(
@@ -206,35 +207,35 @@ class VectorIndex:
     ) -> None:
         self._at.append(vectors, terms)
         self._places.append(seqs)
-        self._state = np.concatenate([self._state, np.zeros(len(seqs), np.int8)])
+        self._state.append(np.zeros(len(seqs), np.int8))
         if self.has_graph:
             marks = _marks(vectors)
-            self._marks = np.concatenate([self._marks, marks])
-            self._linked = np.concatenate([self._linked, marks])
+            self._marks.append(marks)
+            self._linked.append(marks)
             self._unsaved += len(seqs)
 
     def _overwrite(self, rows: Rows, vectors: Floats) -> None:
         self._at.set_vectors(rows, vectors)
         if self.has_graph:
             before = self._lost(rows)
-            self._marks[rows] = _marks(vectors)
+            self._marks.values[rows] = _marks(vectors)
             self._astray += self._lost(rows) - before
 
     def _lost(self, rows: Rows) -> int:
-        marks = self._marks[rows]
-        return int(np.count_nonzero((marks == 0) | (marks != self._linked[rows])))
+        marks = self._marks.values[rows]
+        return int(np.count_nonzero((marks == 0) | (marks != self._linked.values[rows])))
 
     def _states(self, rows: Rows) -> NDArray[np.int8]:
         """Of rows, gone where there is none."""
         states = np.full(len(rows), _GONE, np.int8)
         here = rows >= 0
-        states[here] = self._state[rows[here]]
+        states[here] = self._state.values[rows[here]]
         return states
 
     def _set_state(self, rows: Rows, held: NDArray[np.bool_]) -> None:
         if self._gone:
-            self._gone -= int(np.count_nonzero(self._state[rows] == _GONE))
-        self._state[rows] = np.where(held, _HELD, _ACTIVE)
+            self._gone -= int(np.count_nonzero(self._state.values[rows] == _GONE))
+        self._state.values[rows] = np.where(held, _HELD, _ACTIVE)
         self._at.hide(rows, held)
 
     def _rows(self, seqs: NDArray[np.int64]) -> Rows:
@@ -260,7 +261,7 @@ class VectorIndex:
         """What `take_over` of another process needs. It holds no vector, so nothing of what may be erased."""
         with self._lock:
             self._unsaved = 0
-            return Graph(self._places.seqs, self._linked.copy(), self._at.links())
+            return Graph(self._places.seqs, self._linked.values.copy(), self._at.links())
 
     def take_over(self, graph: Graph) -> bool:
         """Begin with the nodes of a graph, all of them gone until they are given by `upsert` or `fill`.
@@ -278,9 +279,9 @@ class VectorIndex:
             if len(graph.marks) != n or not self._at.link(graph.links, n):
                 return False
             self._places.append(graph.seqs)
-            self._linked = graph.marks
-            self._state = np.full(n, _GONE, np.int8)
-            self._marks = np.zeros(n, np.uint64)
+            self._linked = Column(graph.marks)
+            self._state = Column(np.full(n, _GONE, np.int8))
+            self._marks = Column(np.zeros(n, np.uint64))
             self._gone = self._astray = n
             self._at.hide(slice(None), np.ones(n, np.bool_))
             return True
@@ -292,7 +293,7 @@ class VectorIndex:
 
     def hollow(self) -> NDArray[np.int64]:
         """The memories whose nodes have had no vector yet."""
-        seqs: NDArray[np.int64] = self._places.seqs[self._marks == 0]
+        seqs: NDArray[np.int64] = self._places.seqs[self._marks.values == 0]
         return seqs
 
     def fill(self, seqs: NDArray[np.int64], vectors: Floats) -> None:
@@ -303,9 +304,9 @@ class VectorIndex:
     def disown(self) -> None:
         """Forget the check sums of vectors that are no longer to be had, in what is kept too."""
         with self._lock:
-            lost = (self._marks == 0) & (self._linked != 0)
+            lost = (self._marks.values == 0) & (self._linked.values != 0)
             if lost.any():
-                self._linked[lost] = 0
+                self._linked.values[lost] = 0
                 self._unsaved = len(self._places)
 
     # -- searching --------------------------------------------------------------------------------------------
@@ -335,13 +336,13 @@ class VectorIndex:
             if not len(self._places):
                 return _nothing()
             similarities = self._at.similarities(query)
-            rows = np.flatnonzero((self._state == _ACTIVE) & (similarities >= floor))
+            rows = np.flatnonzero((self._state.values == _ACTIVE) & (similarities >= floor))
             return self._ranked(rows, query, weights)
 
     def held_back(self, query: Floats, weights: Sequence[float], above: float) -> Found:
         """Hidden rows that would score above a value, best first: those that a query would else have got."""
         with self._lock:
-            rows = np.flatnonzero(self._state == _HELD)
+            rows = np.flatnonzero(self._state.values == _HELD)
             found = self._ranked(rows, query, weights)
             count = int(np.count_nonzero(found.scores > above))
             return found.take(slice(count))
@@ -355,7 +356,7 @@ class VectorIndex:
         if not self.has_graph:
             return self._at.scan(query, weights, k)
         full = self._at.weighted(query, weights, np.zeros(self._at.width, np.float32))
-        hidden = np.count_nonzero(self._state)  # an active row is 0
+        hidden = np.count_nonzero(self._state.values)  # an active row is 0
         narrow = max(_EF_SEARCH, min(_MOST_EF_SEARCH, len(self._state) // _ROWS_PER_EF))
         width = max(narrow, 2 * k)
         if not hidden:
@@ -367,13 +368,13 @@ class VectorIndex:
         # finds a third of what it should. Walked as it is, its first half is as good as ever; what is hidden is dropped then.
         while width <= max(narrow, min(_WIDEST, len(self._state) // 16)):
             scores, rows = self._at.walk(full, width, width)
-            shown = np.flatnonzero((rows >= 0) & (self._state[rows] == _ACTIVE))
+            shown = np.flatnonzero((rows >= 0) & (self._state.values[rows] == _ACTIVE))
             if len(shown) >= wanted and shown[wanted - 1] < width // 2:
                 return scores[shown[:k]], rows[shown[:k]]
             width *= 4
         self.exact += 1
         if hidden > _MOSTLY * len(self._state):
-            return self._at.scan_some(full, k, self._state == _ACTIVE)
+            return self._at.scan_some(full, k, self._state.values == _ACTIVE)
         return self._at.scan(query, weights, k)
 
     def _ranked(self, rows: Rows, query: Floats, weights: Sequence[float]) -> Found:

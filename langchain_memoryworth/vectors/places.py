@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from langchain_memoryworth.vectors.columns import Column
+
 Numbers = NDArray[np.int64]
 
 
@@ -22,11 +24,16 @@ class Places:
     """
 
     def __init__(self) -> None:
-        self.seqs: Numbers = np.empty(0, np.int64)
+        self._seqs = Column(np.empty(0, np.int64))
         self._order: Numbers | None = None
 
     def __len__(self) -> int:
-        return len(self.seqs)
+        return len(self._seqs)
+
+    @property
+    def seqs(self) -> Numbers:
+        """The memories by row, int64, shape (n,)."""
+        return self._seqs.values
 
     def append(self, seqs: Numbers) -> None:
         """Give the next rows to memories that have none.
@@ -34,16 +41,17 @@ class Places:
         Args:
             seqs: int64, shape (n,), distinct, in any order.
         """
-        self.seqs = np.concatenate([self.seqs, seqs])
+        self._seqs.append(seqs)
         ascending = bool((np.diff(self.seqs[-len(seqs) - 1 :]) > 0).all())
         if self._order is not None or not ascending:
             self._order = np.argsort(self.seqs, kind="stable")
 
     def find(self, seqs: Numbers) -> Numbers:
         """The rows of memories, int64, shape (n,); -1 where there is none."""
-        if not len(self.seqs):
+        known = self.seqs
+        if not len(known):
             return np.full(len(seqs), -1, np.int64)
-        at = np.searchsorted(self.seqs, seqs, sorter=self._order)
-        at[at == len(self.seqs)] = 0  # beyond the last; that one is not it either
+        at = np.searchsorted(known, seqs, sorter=self._order)
+        at[at == len(known)] = 0  # beyond the last; that one is not it either
         rows = at if self._order is None else self._order[at]
-        return np.where(self.seqs[rows] == seqs, rows, -1)
+        return np.where(known[rows] == seqs, rows, -1)
