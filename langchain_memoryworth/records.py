@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +18,10 @@ if TYPE_CHECKING:  # numpy is heavy for the help of the command line
 
 Namespace = tuple[str, ...]
 """Segments, compared whole; `()` is the default one."""
+
+
+LOOK_BACK = 50_000
+"""The latest episodes that reports, reviews and pairs are counted over: it is to take seconds, not minutes."""
 
 
 @lru_cache(maxsize=1024)
@@ -485,6 +489,42 @@ class MemoryLift:
         return (
             f"{self.memory_id}: worth {self.worth:.2f}, lift {self.value:+.3f} ({bounds}; {arms})"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPlan:
+    """How long a trial of one memory takes, until a lift of the size in question shows.
+
+    Attributes:
+        rate: Share of its retrievals that do without it.
+        base_rate: Success rate of the episodes of its namespace, as the plan takes it.
+        needed: Retrievals that a trial at this rate takes from its beginning.
+        drawn: Settled episodes that drew about the memory until now, at whatever rate.
+        remaining: Retrievals that are still to come, at this rate; 0 if those drawn about are enough.
+        share: Of the latest settled episodes, how many retrieved it, in [0, 1].
+        episodes: Settled episodes in which as many retrievals may be expected; None if it was never retrieved.
+        time: How long these take, at the pace of the latest ones; None if that is not known.
+    """
+
+    memory_id: str
+    rate: float
+    base_rate: float
+    needed: int
+    drawn: int
+    remaining: int
+    share: float
+    episodes: int | None
+    time: timedelta | None
+
+    def __str__(self) -> str:
+        words = (
+            f"{self.memory_id}: held out at {self.rate:g}, {self.needed} retrievals needed, "
+            f"{self.drawn} drawn about, {self.remaining} to come"
+        )
+        if self.episodes is None:
+            return f"{words}; it was never retrieved in a settled episode"
+        days = "" if self.time is None else f", {self.time / timedelta(days=1):.1f} days"
+        return f"{words}: {self.episodes} episodes{days}"
 
 
 class Advantage(NamedTuple):

@@ -194,6 +194,39 @@ def test_lift(cli: Cli, file: Path):
     assert cli("lift", "nobody").exit_code == 1
 
 
+def test_plan(cli: Cli, file: Path):
+    assert "nothing is held out" in cli("plan").stdout
+    [plan] = answer(cli("plan", "good", "--lift", "0.2", "--json"))
+    assert (plan["memory_id"], plan["rate"], plan["share"], plan["time"]) == (
+        "good",
+        0.5,
+        0.5,
+        None,
+    )
+    assert plan["needed"] == plan["remaining"] == plan["episodes"] / 2
+    lines = cli("plan", "good", "bad", "--lift", "0.2", "--rate", "0.1").stdout.splitlines()
+    assert lines[0].split()[-2:] == ["episodes", "days"]
+    assert [line.split()[:2] for line in lines[1:]] == [["good", "0.1"], ["bad", "0.1"]]
+    refused = cli("plan", "good", "--rate", "1")
+    assert refused.exit_code == 1
+    assert cli("plan", "nobody").exit_code == 1
+
+
+def test_learn_pairs(cli: Cli, file: Path):
+    assert cli("learn-pairs").exit_code == 1
+    policy = plain(exploration=0.0, diversity_floor=0.2)
+    with MemoryWorthStore(
+        f"sqlite:///{file}", HashedWords(), policy=policy, clock=Clock()
+    ) as store:
+        for n in range(20):
+            with store.episode(f"pair-{n}"):
+                store.similarity_search("green", k=2)
+    [pair] = answer(cli("learn-pairs", "--json"))
+    assert pair["together"] == 20
+    assert "companion alone" in cli("learn-pairs").stdout.splitlines()[0]
+    assert "no pair is habitual" in cli("learn-pairs", "-n", "acme/chat").stdout
+
+
 def test_outcome(cli: Cli):
     assert answer(cli("outcome", "open", "true", "--used", "good", "--json"))["changed"] is True
     assert "nothing new" in cli("outcome", "open", "1", "--used", "good").stdout

@@ -15,6 +15,7 @@ SCRIPTS = {
     "benchmarks.verdict_rules": ["the paper: ratio < .40", "confidence sequence"],
     "benchmarks.traffic_shift": ["contexts given, margin .15"],
     "benchmarks.outages": ["all fail", "every memory succeeds"],
+    "benchmarks.diversity_floor": ["| 0.85 | 500 | 64% |"],
     "benchmarks.hard_pool": ["`Policy.paper()`", "`Policy()`"],
 }
 

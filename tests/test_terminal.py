@@ -85,6 +85,8 @@ WRONG: dict[str, list[list[str]]] = {
     "explain": [[], ["ghost"], ["--run", "ghost"]],
     "effects": [["-d", "nowhere.db"], ["--limit", "0"], ["-n", "a//b"]],
     "lift": [["ghost"], ["-d", "notes.txt"], ["-n", "a//b"]],
+    "plan": [["ghost"], ["bad", "--rate", "1"], ["bad", "--lift", "0"]],
+    "learn-pairs": [[], ["-d", "notes.txt"], ["-n", "a//b"]],
     "review": [["--why", "wild"], ["--decide", "wild"], ["--memory", "x", "--decide", "reject"]],
     "suppress": [[], ["ghost"], ["pinned"]],
     "restore": [[], ["ghost"], ["bad", "ghost"]],

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -172,7 +173,7 @@ def confirmed(question: str, *, yes: bool) -> None:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it; counters with what they say."""
+    """A value as JSON has it; counters with what they say, times in seconds."""
     if isinstance(value, Evidence):
         return {**value._asdict(), "worth": value.worth, "effective_size": value.effective_size}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
@@ -183,8 +184,16 @@ def plain(value: Any) -> Any:
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(v) for v in value]
+    return _single(value)
+
+
+def _single(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no infinity
     return value.isoformat() if isinstance(value, datetime) else value
 
 

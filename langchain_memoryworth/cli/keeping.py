@@ -1,4 +1,4 @@
-"""Commands that keep the database small: compact, vacuum."""
+"""Commands for scheduled jobs: learn-pairs, and what keeps the database small, compact and vacuum."""
 
 from __future__ import annotations
 
@@ -7,15 +7,36 @@ from typing import Annotated
 
 import typer
 
-from langchain_memoryworth.cli.console import AsJson, Store, Yes, bars, confirmed, opened, say
+from langchain_memoryworth.cli.console import (
+    AsJson,
+    Columns,
+    Space,
+    Store,
+    Yes,
+    bars,
+    confirmed,
+    opened,
+    say,
+)
 
 DEFAULT = "memories.db"
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
+    app.command("learn-pairs")(learn_pairs)
     app.command()(compact)
     app.command()(vacuum)
+
+
+def learn_pairs(database: Store = DEFAULT, namespace: Space = "", as_json: AsJson = False) -> None:
+    """Find the habitual pairs that the policy's diversity floor breaks from now on."""
+    with opened(database, namespace) as store:
+        found = store.learn_pairs()
+    heads = ("memory", "companion", "together", "memory alone", "companion alone")
+    rows = [(p.first, p.second, p.together, p.first_alone, p.second_alone) for p in found]
+    human = Columns(heads, rows) if rows else "no pair is habitual"
+    say(found, as_json=as_json, human=human)
 
 
 def compact(

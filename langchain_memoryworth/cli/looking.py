@@ -1,9 +1,10 @@
-"""Commands that look: status, list, show, explain, effects, lift, paths, doctor, migrate. They change nothing."""
+"""Commands that look: status, list, show, explain, effects, lift, plan, paths, doctor, migrate. They change nothing."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -19,7 +20,7 @@ PROBLEMS = 3
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (status, show, explain, effects, lift, paths, doctor, migrate):
+    for command in (status, show, explain, effects, lift, plan, paths, doctor, migrate):
         app.command()(command)
     app.command("list")(list_)
 
@@ -145,6 +146,42 @@ def lift(
     human += [f"no calibrated worth: {why_not}"] if why_not else []
     document = {"lifts": found, "calibrated_worth": foretold or None, "why_not": why_not or None}
     say(document, as_json=as_json, human=human)
+
+
+def plan(
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID...]", help="All held out now without one.")
+    ] = None,
+    lift: Annotated[float, typer.Option(help="The difference that should not be missed.")] = 0.1,
+    rate: Annotated[
+        float | None,
+        typer.Option(help="Share that does without.", show_default="that of now, or 0.5"),
+    ] = None,
+    power: Annotated[float, typer.Option(help="Probability of seeing such a lift.")] = 0.8,
+    level: Annotated[float, typer.Option(help="Of the interval that excludes 0.")] = 0.95,
+    database: Store = DEFAULT,
+    namespace: Space = "",
+    as_json: AsJson = False,
+) -> None:
+    """Say how many retrievals, episodes and days a trial takes until such a lift shows."""
+    with opened(database, namespace) as store:
+        found = store.plan_trial(ids or None, lift=lift, rate=rate, power=power, level=level)
+    rows = [
+        (
+            p.memory_id,
+            f"{p.rate:.3g}",
+            p.needed,
+            p.drawn,
+            p.remaining,
+            f"{p.share:.1%}",
+            "-" if p.episodes is None else p.episodes,
+            "-" if p.time is None else f"{p.time / timedelta(days=1):.1f}",
+        )
+        for p in found
+    ]
+    heads = ("memory", "held out", "needed", "drawn", "to come", "retrieved", "episodes", "days")
+    human = Columns(heads, rows) if rows else "nothing is held out; give ids of memories"
+    say(found, as_json=as_json, human=human)
 
 
 def paths(

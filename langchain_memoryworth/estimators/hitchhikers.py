@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NamedTuple
@@ -160,6 +160,39 @@ class CoRetrievals:
         self.floor = max(self.floor, ordered[self.capacity][1])
         self._pairs = dict(ordered[: self.capacity])
         self._errors = {pair: e for pair, e in self._errors.items() if pair in self._pairs}
+
+
+def partings(pairs: Iterable[Companions], fixed: Collection[Hashable] = ()) -> dict[Hashable, int]:
+    """Which memories to draw about so that no pair is always together, and how many draws part each of them.
+
+    Drawn about is who is hardly ever shown without the other: of an anchor that is often alone, only its companion. The draws
+    are one by one, since one draw for both would put the absence of either into the lift of the other.
+
+    Args:
+        pairs: As reported.
+        fixed: Memories that are never left out.
+
+    Returns:
+        For each memory drawn about 1, or 2 where a companion of it is drawn about as well: left out with
+        `1 - (1 - share)^(1/number)` each, two that are drawn about are apart in just that share, and no pair in more.
+
+    Examples:
+        >>> seen = CoRetrievals()
+        >>> for t in range(100):
+        ...     seen.update(["anchor", "rider"] if t % 4 else ["anchor"])
+        ...     seen.update("ab")
+        >>> partings(seen.report()), partings(seen.report(), fixed=["a"])
+        ({'a': 2, 'b': 2, 'rider': 1}, {'b': 1, 'rider': 1})
+    """
+    pairs = tuple(pairs)
+    drawn = {p.second for p in pairs}
+    drawn |= {p.first for p in pairs if p.together >= TOGETHER * (p.together + p.first_alone)}
+    drawn -= set(fixed)
+    numbers: dict[Hashable, int] = {}
+    for p in pairs:
+        both = [m for m in p[:2] if m in drawn]
+        numbers |= {m: max(len(both), numbers.get(m, 0)) for m in both}
+    return numbers
 
 
 def diversity_needed(gap: float, episodes: int, *, k: int, sure: float = 2.0) -> float:

@@ -20,11 +20,16 @@ from langchain_memoryworth.ledger import openings, standing
 from langchain_memoryworth.ledger.database import Database
 from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.progress import Progress, unwatched, watched
-from langchain_memoryworth.records import Arm, Namespace, WorthPoint, evidence_of, namespace_key
+from langchain_memoryworth.records import (
+    LOOK_BACK,
+    Arm,
+    Namespace,
+    WorthPoint,
+    evidence_of,
+    namespace_key,
+)
 
 NOTHING = Evidence()
-LOOK_BACK = 50_000
-"""Episodes that companions and shares are counted over, the newest: a review is to take seconds, not minutes."""
 
 
 class Part(NamedTuple):

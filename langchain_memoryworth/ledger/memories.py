@@ -60,6 +60,7 @@ class Version(NamedTuple):
         explored: It may still be shown on probation.
         pinned: It is never held out.
         hold_out: Probability with which it is left out of prompts, None if it is in no trial of its own.
+        parting: How many draws part it from its habitual companions, None if it has none.
     """
 
     seq: int
@@ -71,6 +72,7 @@ class Version(NamedTuple):
     explored: bool
     pinned: bool
     hold_out: float | None
+    parting: int | None
 
 
 def document(metadata: Mapping[str, Any], memory_id: str) -> str:
@@ -297,7 +299,7 @@ class Memories:
         rows = standing.select_in(
             session, _STANDS, list(dict.fromkeys(ids)), namespace=namespace_key(namespace)
         )
-        for seq, id_, text, retired_at, size, status, hold_out in rows:
+        for seq, id_, text, retired_at, size, status, hold_out, parting in rows:
             stands = Status(status)
             version = Version(
                 seq,
@@ -309,6 +311,7 @@ class Memories:
                 explored=stands in statuses.EXPLORED,
                 pinned=stands is Status.PINNED,
                 hold_out=hold_out,
+                parting=parting,
             )
             found.setdefault(id_, []).append(version)
         return found
@@ -374,8 +377,8 @@ _VERSIONS = (
     "SELECT seq, id, text, retired_at FROM memories WHERE namespace = :namespace AND id IN :values"
 )
 _STANDS = (
-    "SELECT m.seq, m.id, m.text, m.retired_at, LENGTH(m.vector), e.status, e.hold_out "
-    "FROM memories m "
+    "SELECT m.seq, m.id, m.text, m.retired_at, LENGTH(m.vector), e.status, e.hold_out, "
+    "e.parting FROM memories m "
     "JOIN evidence e ON e.seq = m.seq WHERE m.namespace = :namespace AND m.id IN :values"
 )
 # From the few that are held back to their memories; SQLite keeps the order of a CROSS JOIN.

@@ -79,6 +79,8 @@ evidence = Table(
     *(_counter(f"base_{n}") for n in COUNTERS),
     # Probability with which it is left out of prompts, while it is in a trial.
     Column("hold_out", Double),
+    # How many draws part it from its habitual companions, 1 or 2, see pairs.py.
+    Column("parting", SmallInteger),
 )
 
 episodes = Table(
@@ -249,7 +251,10 @@ changes = Table(
 # Plain SQL, which both databases understand: SQLAlchemy would import all of its drivers of Postgres for the condition.
 _PARTIAL = (
     "CREATE UNIQUE INDEX memories_live ON memories (namespace, id) WHERE retired_at IS NULL",
-    "CREATE INDEX evidence_trials ON evidence (seq) WHERE hold_out IS NOT NULL OR status = 'pinned'",
+    (
+        "CREATE INDEX evidence_trials ON evidence (seq) "
+        "WHERE hold_out IS NOT NULL OR parting IS NOT NULL OR status = 'pinned'"
+    ),
     # Few memories are held back, and a search elsewhere has to know how many.
     "CREATE INDEX evidence_held ON evidence (seq) WHERE status <> 'active' AND status <> 'pinned'",
     # Only the open ones are ever listed, and there are few of them.

@@ -25,7 +25,7 @@ class Chances(NamedTuple):
     """With which probability a memory that was retrieved is left out of the prompt.
 
     Attributes:
-        everywhere: Of a memory that is in no trial of its own.
+        everywhere: Of a memory that is in no trial of its own, and in no habitual pair.
         own: Of those that are, and 0 for the pinned ones; by number.
     """
 
@@ -130,14 +130,13 @@ class Trials:
         """The probabilities in a namespace, None if nothing is ever held out."""
         rows = session.rows(_RATES, namespace=namespace_key(namespace))
         own = {
-            seq: 0.0 if status == Status.PINNED.value else rate
-            for seq, rate, status in rows
-            if rate is not None or policy.hold_out
+            seq: 0.0 if status == Status.PINNED.value else policy.held_out(trial, parting)
+            for seq, trial, parting, status in rows
         }
-        return Chances(policy.hold_out, own) if own or policy.hold_out else None
+        return Chances(policy.hold_out, own) if policy.hold_out or any(own.values()) else None
 
     def count(self, session: Session, namespace: Namespace, prefix: str) -> int:
-        """How many memories are in a trial whose ids start with a text."""
+        """How many memories are in a trial or a habitual pair whose ids start with a text."""
         return session.number(
             _COUNT, namespace=namespace_key(namespace), prefix=prefix, length=len(prefix)
         )
@@ -214,13 +213,14 @@ _FIND = (
 _SET = Statement("UPDATE evidence SET hold_out = :rate WHERE seq = :seq")
 # From the few to their memories; SQLite keeps the order of a CROSS JOIN.
 _FEW = (
-    "FROM evidence e CROSS JOIN memories m WHERE (e.hold_out IS NOT NULL OR e.status = 'pinned') "
+    "FROM evidence e CROSS JOIN memories m "
+    "WHERE (e.hold_out IS NOT NULL OR e.parting IS NOT NULL OR e.status = 'pinned') "
     "AND m.seq = e.seq AND m.retired_at IS NULL AND m.namespace = :namespace"
 )
-_RATES = Statement(f"SELECT e.seq, e.hold_out, e.status {_FEW}")
+_RATES = Statement(f"SELECT e.seq, e.hold_out, e.parting, e.status {_FEW}")
 _RUNNING = Statement(f"SELECT m.id, e.hold_out {_FEW} AND e.hold_out IS NOT NULL ORDER BY e.seq")
 _COUNT = Statement(
-    f"SELECT COUNT(*) {_FEW} AND e.hold_out IS NOT NULL AND SUBSTR(m.id, 1, :length) = :prefix"
+    f"SELECT COUNT(*) {_FEW} AND e.status <> 'pinned' AND SUBSTR(m.id, 1, :length) = :prefix"
 )
 # Only what was drawn about: without a trial a memory is served with probability 1, and says nothing of its absence.
 _DRAWN = (

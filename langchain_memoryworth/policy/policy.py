@@ -40,6 +40,9 @@ class Policy(Ranking):
     hold_out: float = Field(default=0.0, ge=0, lt=1)
     """Probability per episode with which any memory retrieved is left out of the prompt, the next one in its place, to tell
     cause from association. A trial of the memories in question, `store.hold_out`, finds out more at less cost."""
+    diversity_floor: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the episodes with a habitual pair in which one of the two is left out, the next memory in its place, so that
+    outcomes can tell them apart. Which memories are in such a pair, `store.learn_pairs` finds out."""
     credit: CreditName | CreditFunction = "uniform"
     """How an outcome is shared among the memories shown, where nothing says which were used: a name, or a function."""
     credit_half_life: timedelta | None = None
@@ -163,6 +166,24 @@ class Policy(Ranking):
         """
         fitting = [(n, life) for n, life in self.ttl if namespace[: len(n)] == n]
         return max(fitting, key=lambda pair: len(pair[0]))[1] if fitting else None
+
+    def held_out(self, trial: float | None, parting: int | None) -> float:
+        """The probability with which a retrieved memory that is not pinned is left out of the prompt.
+
+        Args:
+            trial: The rate of a trial of its own, which goes before all else.
+            parting: How many draws part it from its habitual companions, None if it has none. So many independent ones, at
+                `1 - (1 - diversity_floor)^(1/parting)` each, leave one or more out in just that share.
+
+        Examples:
+            >>> policy = Policy(diversity_floor=0.19, hold_out=0.02)
+            >>> [round(policy.held_out(*x), 2) for x in ((None, 2), (None, 1), (None, None), (0.5, 2))]
+            [0.1, 0.19, 0.02, 0.5]
+        """
+        if trial is not None:
+            return trial
+        floor = 1 - (1 - self.diversity_floor) ** (1 / parting) if parting else 0.0
+        return max(self.hold_out, floor)
 
     @property
     def shares_equally(self) -> bool:

@@ -30,6 +30,7 @@ from langchain_memoryworth.ledger.schema import COUNTERS
 from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.ledger.trials import Trials
 from langchain_memoryworth.records import (
+    LOOK_BACK,
     Advantage,
     CalibratedWorth,
     ContextWorth,
@@ -37,12 +38,12 @@ from langchain_memoryworth.records import (
     MemoryLift,
     Namespace,
     ToolPath,
+    TrialPlan,
     namespace_key,
 )
 from langchain_memoryworth.service.open_store import OpenStore
+from langchain_memoryworth.service.plans import Aim, plan
 
-LOOK_BACK = 50_000
-"""The latest episodes that a report reads."""
 ENOUGH = 20
 """Retrievals of a memory below which a report says nothing of its companions or changes."""
 PERIODS = 10
@@ -159,6 +160,12 @@ class Analyst:
     ) -> tuple[MemoryLift, ...]:
         """What the draws about memories have told; see `Trials.lifts`."""
         return tuple(self._trials.lifts(namespace, ids, level=level))
+
+    def plans(
+        self, namespace: Namespace, ids: Sequence[str] | None, aim: Aim
+    ) -> tuple[TrialPlan, ...]:
+        """How long trials of memories take; see `plans.plan`."""
+        return plan(self._database, self._store.policy, namespace, ids, aim)
 
     def calibrated(self, namespace: Namespace) -> tuple[CalibratedWorth, ...]:
         """The lift that each memory's worth within contexts foretells, the most harmful first; see `lift.calibrated`."""

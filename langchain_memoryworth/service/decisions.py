@@ -10,7 +10,7 @@ from langchain_memoryworth.records import (
 )
 from langchain_memoryworth.service.governor import Governor
 from langchain_memoryworth.service.namespaces import checked, resolved
-from langchain_memoryworth.service.open_store import listed
+from langchain_memoryworth.service.open_store import as_ids
 from langchain_memoryworth.twins import awaitable
 
 
@@ -201,8 +201,3 @@ class Decisions:
 
     def _place(self, namespace: Sequence[str] | str | None) -> Namespace:
         return self.governor.namespace if namespace is None else resolved(checked(namespace))
-
-
-def as_ids(memory_id: str | Sequence[str]) -> list[str]:
-    """One id or several as a list."""
-    return [memory_id] if isinstance(memory_id, str) else list(listed(memory_id))

@@ -171,10 +171,11 @@ class ExternalMemories:
     def _drawn(
         self, place: int, memory_id: str, version: Version | None, episode: EpisodeKey | None
     ) -> Choice:
-        policy, rate = self.governor.policy, 0.0
-        if version is None or not version.pinned:
-            own = None if version is None else version.hold_out
-            rate = policy.hold_out if own is None else own
+        policy = self.governor.policy
+        if version is None:
+            rate = policy.hold_out
+        else:
+            rate = 0.0 if version.pinned else policy.held_out(version.hold_out, version.parting)
         if episode is None or not rate:
             return Choice(place, place)
         # A memory of this store may also be retrieved from it directly, and must have the same arm.

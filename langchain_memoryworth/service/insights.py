@@ -15,9 +15,12 @@ from langchain_memoryworth.records import (
     MemoryLift,
     Namespace,
     ToolPath,
+    TrialPlan,
 )
 from langchain_memoryworth.service.governor import Governor
 from langchain_memoryworth.service.namespaces import checked, resolved
+from langchain_memoryworth.service.open_store import as_ids
+from langchain_memoryworth.service.plans import Aim
 from langchain_memoryworth.twins import awaitable
 
 
@@ -72,10 +75,48 @@ class Insights:
         Raises:
             MemoryNotFoundError: If there is none by one of the ids.
         """
-        ids = [memory_id] if isinstance(memory_id, str) else memory_id
+        ids = None if memory_id is None else as_ids(memory_id)
         return self.governor.analyst.lifts(self._within(namespace), ids, level)
 
     alift = awaitable(lift)
+
+    def plan_trial(
+        self,
+        memory_id: str | Sequence[str] | None = None,
+        *,
+        lift: float = 0.1,
+        rate: float | None = None,
+        power: float = 0.8,
+        level: float = 0.95,
+        namespace: Sequence[str] | str | None = None,
+    ) -> tuple[TrialPlan, ...]:
+        """How many retrievals, episodes and days it takes until a trial of memories shows a lift of some size.
+
+        `n = (z + z')^2 p (1 - p) / (rate (1 - rate) lift^2)` retrievals (7.85 for z at 80% power and 95%), with the success rate p
+        of the namespace's latest 50,000 episodes; less what was drawn about already, over the share of the episodes that
+        retrieve the memory.
+
+        Args:
+            memory_id: One id or several; None means all that are held out now.
+            lift: Smallest difference in success that should not be missed, in [-1, 1] and not 0.
+            rate: Share of the retrievals that do without the memory, in (0, 1); None means that at which it is held out now,
+                or one half, which takes the fewest.
+            power: Probability of seeing such a lift, in (0, 1).
+            level: Of the two-sided interval that must exclude 0, in (0, 1).
+            namespace: None means the store's own.
+
+        Returns:
+            One for each memory, in order.
+
+        Raises:
+            InvalidInputError: If a number is out of its range.
+            MemoryNotFoundError: If there is none by one of the ids.
+        """
+        ids = None if memory_id is None else as_ids(memory_id)
+        aim = Aim(lift, rate, power, level)
+        return self.governor.analyst.plans(self._within(namespace), ids, aim)
+
+    aplan_trial = awaitable(plan_trial)
 
     def calibrated_worth(
         self, *, namespace: Sequence[str] | str | None = None

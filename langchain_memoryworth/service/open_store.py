@@ -174,3 +174,8 @@ def listed(ids: _Ids) -> _Ids:
     if isinstance(ids, str) or not isinstance(ids, Iterable):
         raise InvalidInputError(f"{ids!r} is no list; give a list of memory ids", value=ids)
     return ids
+
+
+def as_ids(memory_id: str | Sequence[str]) -> list[str]:
+    """One id or several as a list."""
+    return [memory_id] if isinstance(memory_id, str) else list(listed(memory_id))

@@ -20,11 +20,13 @@ from langchain_memoryworth.records import (
     SourceShare,
     WorthPoint,
 )
-from langchain_memoryworth.service.decisions import Decisions, as_ids
+from langchain_memoryworth.service.decisions import Decisions
+from langchain_memoryworth.service.open_store import as_ids
 from langchain_memoryworth.service.proposals import Proposal
 from langchain_memoryworth.twins import awaitable
 
 if TYPE_CHECKING:
+    from langchain_memoryworth.estimators.hitchhikers import Companions
     from langchain_memoryworth.service.explanations import Explanation, RunExplanation
     from langchain_memoryworth.service.logs import LogEntry
     from langchain_memoryworth.service.steward import Verify
@@ -208,6 +210,29 @@ class Oversight(Decisions):
         return self.governor.steward.learn_prior(self._place(namespace))
 
     alearn_prior = awaitable(learn_prior)
+
+    def learn_pairs(
+        self, *, namespace: Sequence[str] | str | None = None
+    ) -> tuple[Companions, ...]:
+        """Find the pairs of memories that are almost always retrieved together, for `Policy(diversity_floor=...)`.
+
+        Until it is called again, in that share of the episodes with such a pair one of the two is left out by a draw, as in a
+        trial: with its probability on record, so that `lift` tells them apart. An anchor that is often without its companion
+        is not drawn about, a pinned memory never, and one in a trial of its own as the trial says. Call it now and then, as
+        from a scheduled job.
+
+        Args:
+            namespace: None means the store's own.
+
+        Returns:
+            The pairs, most often together first.
+
+        Raises:
+            InvalidInputError: If the policy in force has no diversity floor.
+        """
+        return self.governor.steward.learn_pairs(self._place(namespace))
+
+    alearn_pairs = awaitable(learn_pairs)
 
     # -- explanation ------------------------------------------------------------------------------------------
 

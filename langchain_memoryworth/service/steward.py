@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
 from langchain_memoryworth.estimators.discount import added, discounted, nothing
 from langchain_memoryworth.estimators.evidence import UNIT
-from langchain_memoryworth.ledger import priors, standing
+from langchain_memoryworth.estimators.hitchhikers import Companions
+from langchain_memoryworth.ledger import pairs, priors, standing
 from langchain_memoryworth.ledger.audit import Audit, Settlement, worth_points
 from langchain_memoryworth.ledger.episodes import Said
 from langchain_memoryworth.ledger.erasure import Erasure
@@ -144,6 +145,10 @@ class Steward:
     def trials(self, namespace: Namespace) -> dict[str, float]:
         """The memories in a trial, and their rates."""
         return self._trials.running(namespace)
+
+    def learn_pairs(self, namespace: Namespace) -> tuple[Companions, ...]:
+        """Find the habitual pairs that the policy's diversity floor is to break; see `pairs.learn`."""
+        return pairs.learn(self._database, namespace, self._store.policy, self._store.clock())
 
     def undo(self, number: int, *, actor: str, reason: str) -> Action:
         """Take a change of status back; see `Governance.undo`."""
