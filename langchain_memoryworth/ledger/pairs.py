@@ -38,17 +38,19 @@ def learn(
             value=policy.diversity_floor,
         )
     space = namespace_key(namespace)
-    seen = CoRetrievals()
-    with database.write() as session:
-        names: dict[Any, str] = {}
+    with (
+        database.read() as session
+    ):  # counting takes some seconds, in which nobody has to wait to write
         rows = session.rows(_RETRIEVED, namespace=space, episodes=LOOK_BACK)
-        for shown in _undisturbed(rows):
-            names |= shown
-            seen.update(shown)
+    seen, names = CoRetrievals(), dict[Any, str]()
+    for shown in _undisturbed(rows):
+        names |= shown
+        seen.update(shown)
+    pairs = seen.report()
+    with database.write() as session:
         marked = session.rows(_MARKED, namespace=space)
         before = {seq: parting for seq, parting, _ in marked if parting is not None}
         pinned = [seq for seq, _, status in marked if status == Status.PINNED.value]
-        pairs = seen.report()
         after = partings(pairs, pinned)
         met = sorted(names.keys() | before.keys())
         moved = [seq for seq in met if before.get(seq) != after.get(seq)]
