@@ -85,6 +85,7 @@ WRONG: dict[str, list[list[str]]] = {
     "explain": [[], ["ghost"], ["--run", "ghost"]],
     "effects": [["-d", "nowhere.db"], ["--limit", "0"], ["-n", "a//b"]],
     "lift": [["ghost"], ["-d", "notes.txt"], ["-n", "a//b"]],
+    "paths": [["-d", "nowhere.db"], ["--limit", "0"], ["-n", "a//b"]],
     "plan": [["ghost"], ["bad", "--rate", "1"], ["bad", "--lift", "0"]],
     "learn-pairs": [[], ["-d", "notes.txt"], ["-n", "a//b"]],
     "review": [["--why", "wild"], ["--decide", "wild"], ["--memory", "x", "--decide", "reject"]],
