@@ -1,7 +1,7 @@
 """Writes docs/reliability.md: what was killed or broken how often, and what was lost.
 
 `python -m tests.reliability --kills 100 --outcomes 2000` runs the tests that count it, and makes the page of their counters. It
-writes no page if one of them fails.
+writes no page if one of them fails. With `--tally FILE` it goes on where it was stopped: what a test has counted is kept there.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def rows(tallies: Iterable[Tally]) -> list[str]:
     return lines
 
 
-def page(tallies: Sequence[Tally], command: str, seconds: float) -> str:
+def page(tallies: Sequence[Tally], command: str) -> str:
     """The whole page."""
     missing = [case for case in CASES if case.split(".")[1] not in {t.test for t in tallies}]
     if missing:
@@ -84,11 +84,11 @@ def page(tallies: Sequence[Tally], command: str, seconds: float) -> str:
             "# Reliability",
             "",
             (
-                f"Written by `{command}` on {when}, in {seconds / 60:.0f} minutes: Python {platform.python_version()}, "
+                f"Written by `{command}` on {when}: Python {platform.python_version()}, "
                 f"SQLAlchemy {version('sqlalchemy')}, psycopg {version('psycopg')}, {os.cpu_count()} cores, "
                 f"{platform.system()}."
             ),
-            "The numbers are those that the tests counted in that run; where a test makes a fixed number of writes, that is what stands under",
+            "The numbers are those that the tests counted; where a test makes a fixed number of writes, that is what stands under",
             "*acknowledged*. The same tests run with smaller numbers in `make test`, and with 500 kills",
             "and 20,000 outcomes in `make soak`.",
             "",
@@ -113,23 +113,33 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--kills", type=int, default=100, help="of a writer, on each database")
     parser.add_argument("--outcomes", type=int, default=2_000, help="of each of four processes")
     parser.add_argument("--out", type=Path, default=PAGE)
+    parser.add_argument("--tally", type=Path, help="keeps what was counted, to go on from there")
     given = parser.parse_args(arguments)
     command = f"python -m tests.reliability --kills {given.kills} --outcomes {given.outcomes}"
     with TemporaryDirectory(prefix="memoryworth-") as folder:
-        file = Path(folder) / "tally.jsonl"
-        environment = {
-            **os.environ,
-            "MEMORYWORTH_TALLY": str(file),
-            "MEMORYWORTH_KILLS": str(given.kills),
-            "MEMORYWORTH_OUTCOMES": str(given.outcomes),
-        }
-        begin = datetime.now(UTC)
-        tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", *nodes()]
-        if subprocess.run(tests, cwd=ROOT, env=environment).returncode:
-            raise SystemExit("a test failed; no page was written")
-        seconds = (datetime.now(UTC) - begin).total_seconds()
-        given.out.write_text(page(read(file), command, seconds), encoding="utf-8")
+        kept = given.tally or Path(folder) / "tally.jsonl"
+        for node in nodes():
+            if node.partition("::")[2] not in {t.test for t in read(kept)}:
+                counted = _counted(node, Path(folder) / "new.jsonl", given.kills, given.outcomes)
+                with kept.open("a", encoding="utf-8") as lines:  # at once: never half of a test
+                    lines.write(counted)
+        given.out.write_text(page(read(kept), command), encoding="utf-8")
     sys.stdout.write(f"{given.out} written\n")
+
+
+def _counted(node: str, new: Path, kills: int, outcomes: int) -> str:
+    """What one test counts, on all databases."""
+    environment = {
+        **os.environ,
+        "MEMORYWORTH_TALLY": str(new),
+        "MEMORYWORTH_KILLS": str(kills),
+        "MEMORYWORTH_OUTCOMES": str(outcomes),
+    }
+    test = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "--timeout=0", node]
+    new.unlink(missing_ok=True)
+    if subprocess.run(test, cwd=ROOT, env=environment).returncode:
+        raise SystemExit(f"{node} failed; no page was written")
+    return new.read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":

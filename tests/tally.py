@@ -42,5 +42,7 @@ def tally(url: str, *, faults: int, acknowledged: int, lost: int, twice: int) ->
 
 
 def read(file: Path) -> list[Tally]:
-    """All that was written down."""
+    """All that was written down; nothing if there is no such file."""
+    if not file.exists():
+        return []
     return [Tally(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
