@@ -504,6 +504,10 @@ class TrialPlan:
         share: Of the latest settled episodes, how many retrieved it, in [0, 1].
         episodes: Settled episodes in which as many retrievals may be expected; None if it was never retrieved.
         time: How long these take, at the pace of the latest ones; None if that is not known.
+
+    Examples:
+        >>> print(TrialPlan("key", 0.5, 0.5, 785, 85, 700, 0.2, 3_500, timedelta(days=14)))
+        key: held out at 0.5, 785 retrievals needed, 85 drawn about, 700 to come: 3500 episodes, 14.0 days
     """
 
     memory_id: str

@@ -33,6 +33,10 @@ class Aim(NamedTuple):
         rate: Share of the retrievals that do without the memory; None means that at which it is held out now, or one half.
         power: Probability of seeing such a lift, in (0, 1).
         level: Of the two-sided interval that must exclude 0, in (0, 1).
+
+    Examples:
+        >>> Aim(lift=0.1, rate=None, power=0.8, level=0.95).retrievals(base_rate=0.5, rate=0.5)
+        785
     """
 
     lift: float
