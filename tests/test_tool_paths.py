@@ -279,8 +279,10 @@ def test_the_middleware_reads_the_turn(life: Life, call: Call, judged: bool) -> 
 
 def test_under_a_handler_the_middleware_leaves_it_to_that(life: Life, call: Call) -> None:
     agent = agent_of(life, "count", "send", middleware=[MemoryWorthMiddleware(life.store, k=1)])
-    call(agent, ASK, life.config)
-    assert paths(life.store) == [("count", "send")]
+    with counted(life.store) as seen:
+        call(agent, ASK, life.config)
+        assert paths(life.store) == [("count", "send")]
+    assert len(seen) == 2  # the retrieval, and the outcome
 
 
 def test_a_rejected_call_is_none(life: Life) -> None:

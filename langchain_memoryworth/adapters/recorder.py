@@ -298,7 +298,8 @@ class Recorder:
         early = root.streamed and error is None and lifecycle.stopped_early(result)
         if root.streamed and inputs is not None:
             root.inputs = inputs  # of a stream they are known at its end only
-        path = self.governor.runs.end(root)
+        self.governor.runs.end(root)
+        path = root.path
         pause = self._pause(root, result, error)
         if pause is not None:
             root.paused = error is None

@@ -57,7 +57,7 @@ class Root:
         documents: What was shown, by id.
         pauses: By graph run, where it stopped.
         ended_for: The handlers that have seen the end.
-        path: The tools called since it began or went on, see `paths.follow`.
+        path: The tools called so far, see `paths.follow`.
     """
 
     run_id: UUID

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from langchain_core.runnables.config import var_child_runnable_config
 
-from langchain_memoryworth.estimators.paths import Path, follow
+from langchain_memoryworth.estimators.paths import follow
 from langchain_memoryworth.records import EpisodeKey
 from langchain_memoryworth.tracking.roots import Root
 
@@ -129,14 +129,12 @@ class Runs:
             self._bound()
         return entry
 
-    def end(self, root: Root) -> Path:
-        """A root has ended; what begins below it from now on is late. Its tools are told to who asks first."""
+    def end(self, root: Root) -> None:
+        """A root has ended; what begins below it from now on is late."""
         with self._lock:
             root.open = False
             if self._open.pop(root.run_id, None) is not None:
                 self._ended.append(root)
-            path, root.path = root.path, ()
-        return path
 
     def _begins_anew(self, run_id: UUID, known: RunEntry) -> bool:
         """Whether a run id that starts once more is another run: its root had ended, and not to be resumed."""
