@@ -206,13 +206,13 @@ class VectorIndex:
         self, seqs: NDArray[np.int64], vectors: Floats, terms: NDArray[np.floating]
     ) -> None:
         self._at.append(vectors, terms)
-        self._places.append(seqs)
         self._state.append(np.zeros(len(seqs), np.int8))
         if self.has_graph:
             marks = _marks(vectors)
             self._marks.append(marks)
             self._linked.append(marks)
             self._unsaved += len(seqs)
+        self._places.append(seqs)  # last: what finds a row there finds all of it
 
     def _overwrite(self, rows: Rows, vectors: Floats) -> None:
         self._at.set_vectors(rows, vectors)
