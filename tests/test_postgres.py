@@ -25,7 +25,7 @@ from langchain_memoryworth.errors import (
 )
 from langchain_memoryworth.ledger.database import Database
 from langchain_memoryworth.ledger.engines import lock_number
-from langchain_memoryworth.ledger.episodes import Exposure
+from langchain_memoryworth.ledger.recording import Exposure
 from langchain_memoryworth.ledger.session import Statement
 from langchain_memoryworth.records import EpisodeKey
 from tests.fakes import HashedWords, assert_exact, execute, fold_of_ledger, query

@@ -26,7 +26,7 @@ from langchain_memoryworth.ledger.engines import Durability
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Hit
 from langchain_memoryworth.service.governor import Governor
-from langchain_memoryworth.service.namespaces import checked
+from langchain_memoryworth.service.namespaces import called, checked
 from langchain_memoryworth.service.operations import GovernedMemories
 from langchain_memoryworth.service.recall import check_number
 from langchain_memoryworth.twins import awaitable
@@ -202,7 +202,7 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
             vectors,
             metadatas or [{}] * len(texts),
             [None if i is None else str(i) for i in ids or [None] * len(texts)],
-            self._namespace(namespace),
+            called(namespace, None),
             ttl=ttl,
         )
 
@@ -214,7 +214,7 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
         **kwargs: Any,
     ) -> bool:
         """Take memories out of service, None for all; added again, they find their evidence."""
-        self.governor.collection.retire(ids, self._namespace(namespace))
+        self.governor.collection.retire(ids, called(namespace, None))
         return True
 
     async def adelete(
@@ -231,7 +231,7 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
         self, ids: Sequence[str], /, *, namespace: Sequence[str] | str | None = None
     ) -> list[Document]:
         """Documents by id, in order; unknown ids are left out."""
-        found = self.governor.collection.get(ids, self._namespace(namespace))
+        found = self.governor.collection.get(ids, called(namespace, None))
         return [
             Document(id=i, page_content=found[i].text, metadata=dict(found[i].metadata))
             for i in ids

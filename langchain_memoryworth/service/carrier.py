@@ -9,8 +9,8 @@ from pathlib import Path
 from langchain_memoryworth.errors import UnknownRunError
 from langchain_memoryworth.estimators.credit import reward_of
 from langchain_memoryworth.ledger.archive import Archive
-from langchain_memoryworth.ledger.episodes import Exposure, Said
 from langchain_memoryworth.ledger.parcel import Header
+from langchain_memoryworth.ledger.recording import Exposure, Said
 from langchain_memoryworth.ledger.session import Session
 from langchain_memoryworth.ledger.transfer import read, write
 from langchain_memoryworth.progress import Progress, unwatched, watched

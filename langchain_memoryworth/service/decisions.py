@@ -9,7 +9,7 @@ from langchain_memoryworth.records import (
     Namespace,
 )
 from langchain_memoryworth.service.governor import Governor
-from langchain_memoryworth.service.namespaces import checked, resolved
+from langchain_memoryworth.service.namespaces import called
 from langchain_memoryworth.service.open_store import as_ids
 from langchain_memoryworth.twins import awaitable
 
@@ -200,4 +200,4 @@ class Decisions:
     atrials = awaitable(trials)
 
     def _place(self, namespace: Sequence[str] | str | None) -> Namespace:
-        return self.governor.namespace if namespace is None else resolved(checked(namespace))
+        return called(namespace, self.governor.namespace)

@@ -18,8 +18,8 @@ from langchain_core.runnables.config import var_child_runnable_config
 
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.estimators.draws import explores, holds_out
-from langchain_memoryworth.ledger.episodes import Exposure
 from langchain_memoryworth.ledger.memories import Version
+from langchain_memoryworth.ledger.recording import Exposure
 from langchain_memoryworth.records import Arm, EpisodeKey, Namespace
 from langchain_memoryworth.service.governor import Governor
 from langchain_memoryworth.tracking.runs import RunEntry

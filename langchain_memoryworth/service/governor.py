@@ -25,6 +25,8 @@ if (
 ):  # loaded when they are asked for: most programs serve and record, and never look after anything
     from langchain_memoryworth.service.analyst import Analyst
     from langchain_memoryworth.service.carrier import Carrier
+    from langchain_memoryworth.service.explainer import Explainer
+    from langchain_memoryworth.service.reviewer import Reviewer
     from langchain_memoryworth.service.steward import Steward
 
 
@@ -64,6 +66,18 @@ class Governor(OpenStore):
         return Steward(self, self._learnt)
 
     @cached_property
+    def _explainer(self) -> Explainer:
+        from langchain_memoryworth.service.explainer import Explainer
+
+        return Explainer(self)
+
+    @cached_property
+    def _reviewer(self) -> Reviewer:
+        from langchain_memoryworth.service.reviewer import Reviewer
+
+        return Reviewer(self)
+
+    @cached_property
     def _analyst(self) -> Analyst:
         from langchain_memoryworth.service.analyst import Analyst
 
@@ -80,6 +94,18 @@ class Governor(OpenStore):
         """What people do who look after the store, on the present state of the database."""
         self.refresh()
         return self._steward
+
+    @property
+    def explainer(self) -> Explainer:
+        """Why things are as they are, on the present state of the database."""
+        self.refresh()
+        return self._explainer
+
+    @property
+    def reviewer(self) -> Reviewer:
+        """What wants a person, on the present state of the database."""
+        self.refresh()
+        return self._reviewer
 
     @property
     def analyst(self) -> Analyst:

@@ -18,7 +18,7 @@ from langchain_memoryworth.records import (
     TrialPlan,
 )
 from langchain_memoryworth.service.governor import Governor
-from langchain_memoryworth.service.namespaces import checked, resolved
+from langchain_memoryworth.service.namespaces import called
 from langchain_memoryworth.service.open_store import as_ids
 from langchain_memoryworth.service.plans import Aim
 from langchain_memoryworth.twins import awaitable
@@ -211,4 +211,4 @@ class Insights:
     aassumptions = awaitable(assumptions)
 
     def _within(self, namespace: Sequence[str] | str | None) -> Namespace:
-        return self.governor.namespace if namespace is None else resolved(checked(namespace))
+        return called(namespace, self.governor.namespace)

@@ -14,8 +14,8 @@ from langchain_memoryworth.estimators.credit import reward_of
 from langchain_memoryworth.estimators.paths import Path
 from langchain_memoryworth.estimators.use import checked_use
 from langchain_memoryworth.ledger.database import retried
-from langchain_memoryworth.ledger.episodes import Exposure, Said
 from langchain_memoryworth.ledger.learnt import Asked, Learnt
+from langchain_memoryworth.ledger.recording import Exposure, Said
 from langchain_memoryworth.ledger.session import Session
 from langchain_memoryworth.records import (
     Arm,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from langchain_core.runnables.config import var_child_runnable_config
 
 from langchain_memoryworth.errors import NamespaceError
 from langchain_memoryworth.records import Namespace
 
+Otherwise = TypeVar("Otherwise", Namespace, None)
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
@@ -64,3 +65,16 @@ def resolved(namespace: Namespace, metadata: Mapping[str, Any] | None = None) ->
         return str(found)
 
     return tuple(_PLACEHOLDER.sub(value, s) for s in namespace)
+
+
+def called(namespace: Sequence[str] | str | None, otherwise: Otherwise) -> Namespace | Otherwise:
+    """The namespace that a call names, filled in from the run; if it names none, the other one.
+
+    Raises:
+        NamespaceError: As `checked` and `resolved`.
+
+    Examples:
+        >>> called("acme", ("own",)), called(None, ("own",))
+        (('acme',), ('own',))
+    """
+    return otherwise if namespace is None else resolved(checked(namespace))

@@ -11,17 +11,16 @@ from typing import TypeVar
 from langchain_core.embeddings import Embeddings
 
 from langchain_memoryworth.errors import InvalidInputError, StoreClosedError
+from langchain_memoryworth.ledger import priors
 from langchain_memoryworth.ledger.database import Database
 from langchain_memoryworth.ledger.engines import Durability
-from langchain_memoryworth.ledger.episodes import Ledger, Said
 from langchain_memoryworth.ledger.group_commit import GroupCommit
 from langchain_memoryworth.ledger.memories import Memories
+from langchain_memoryworth.ledger.recording import Ledger, Said
 from langchain_memoryworth.ledger.settings import Settings
 from langchain_memoryworth.losses import Losses
 from langchain_memoryworth.policy import Policy
-from langchain_memoryworth.records import (
-    Namespace,
-)
+from langchain_memoryworth.records import Namespace, namespace_key
 from langchain_memoryworth.service.outbox import Outbox
 from langchain_memoryworth.tracking.runs import Runs
 from langchain_memoryworth.vectors.graphs import Graphs
@@ -155,6 +154,11 @@ class OpenStore:
     def place(self, namespace: Namespace | None) -> Namespace:
         """The namespace that a call means, this store's own if it names none."""
         return self.namespace if namespace is None else namespace
+
+    def policy_in(self, namespace: Namespace) -> Policy:
+        """The policy in force, as it judges in a namespace."""
+        with self.database.read() as session:
+            return priors.informed(session, self.policy, namespace_key(namespace))
 
     def now(self) -> datetime:
         """The time of this store's clock."""

@@ -19,14 +19,13 @@ from langchain_memoryworth.records import (
     EpisodeRecord,
     Health,
     Memory,
-    Namespace,
     Outcome,
     SearchExplanation,
     Status,
 )
 from langchain_memoryworth.service.governor import Governor
 from langchain_memoryworth.service.insights import Insights
-from langchain_memoryworth.service.namespaces import checked, resolved
+from langchain_memoryworth.service.namespaces import called
 from langchain_memoryworth.service.oversight import Oversight
 from langchain_memoryworth.tracking.runs import ambient_episode
 from langchain_memoryworth.twins import awaitable
@@ -226,7 +225,7 @@ class GovernedMemories(Oversight, Insights):
         Raises:
             MemoryNotFoundError: If there is none by that id.
         """
-        return self.governor.collection.one(memory_id, self._namespace(namespace))
+        return self.governor.collection.one(memory_id, called(namespace, None))
 
     amemory = awaitable(memory)
 
@@ -260,7 +259,7 @@ class GovernedMemories(Oversight, Insights):
                 f"status={status!r}; there are {', '.join(Status)}", value=status
             )
         wanted = None if status is None else Status(status)
-        return self.governor.collection.all(wanted, self._namespace(namespace))
+        return self.governor.collection.all(wanted, called(namespace, None))
 
     amemories = awaitable(memories)
 
@@ -293,10 +292,7 @@ class GovernedMemories(Oversight, Insights):
     def _options(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         if "namespace" not in kwargs:
             return kwargs
-        return {**kwargs, "namespace": self._namespace(kwargs["namespace"])}
-
-    def _namespace(self, namespace: Sequence[str] | str | None) -> Namespace | None:
-        return None if namespace is None else resolved(checked(namespace))
+        return {**kwargs, "namespace": called(kwargs["namespace"], None)}
 
 
 def _pairs(outcomes: Iterable[tuple[Any, bool | float | Outcome]]) -> list[tuple[Any, Any]]:

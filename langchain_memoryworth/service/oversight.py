@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from langchain_memoryworth.estimators.hitchhikers import Companions
     from langchain_memoryworth.service.explanations import Explanation, RunExplanation
     from langchain_memoryworth.service.logs import LogEntry
-    from langchain_memoryworth.service.steward import Verify
+    from langchain_memoryworth.service.reviewer import Verify
 
 
 class Oversight(Decisions):
@@ -244,7 +244,7 @@ class Oversight(Decisions):
         Raises:
             MemoryNotFoundError: If there is none by that id, or it is past its time to live.
         """
-        return self.governor.steward.explain(self._place(namespace), memory_id)
+        return self.governor.explainer.explain(self._place(namespace), memory_id)
 
     aexplain = awaitable(explain)
 
@@ -254,7 +254,7 @@ class Oversight(Decisions):
         Raises:
             UnknownRunError: If no episode has that id.
         """
-        return self.governor.steward.explain_run(str(run_id))
+        return self.governor.explainer.explain_run(str(run_id))
 
     aexplain_run = awaitable(explain_run)
 
@@ -262,7 +262,7 @@ class Oversight(Decisions):
         self, memory_id: str, *, namespace: Sequence[str] | str | None = None
     ) -> tuple[WorthPoint, ...]:
         """The worth of a memory after each settled run that showed it, in order of settlement."""
-        return self.governor.steward.worth_history(self._place(namespace), memory_id)
+        return self.governor.explainer.worth_history(self._place(namespace), memory_id)
 
     aworth_history = awaitable(worth_history)
 
@@ -287,7 +287,7 @@ class Oversight(Decisions):
             InvalidInputError: If the half-life is not above 0.
             MemoryNotFoundError: If there is none by that id.
         """
-        return self.governor.steward.recent_worth(self._place(namespace), memory_id, half_life)
+        return self.governor.explainer.recent_worth(self._place(namespace), memory_id, half_life)
 
     arecent_worth = awaitable(recent_worth)
 
@@ -297,7 +297,7 @@ class Oversight(Decisions):
         self, limit: int | None = None, *, namespace: Sequence[str] | str | None = None
     ) -> list[Proposal]:
         """The memories that want a person, the most valuable first; see `review.Proposal`."""
-        return self.governor.steward.review(self._place(namespace), limit)
+        return self.governor.reviewer.review(self._place(namespace), limit)
 
     areview = awaitable(review)
 
@@ -327,7 +327,7 @@ class Oversight(Decisions):
             InvalidInputError: If the decision does not fit one of them; then nothing is done.
         """
         listed = [proposals] if isinstance(proposals, Proposal) else list(proposals)
-        self.governor.steward.decide(
+        self.governor.reviewer.decide(
             self._place(namespace), listed, decision, actor=actor, reason=reason, verify=verify
         )
 

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.ledger.database import retried
-from langchain_memoryworth.ledger.episodes import Exposure
 from langchain_memoryworth.ledger.learnt import Asked
 from langchain_memoryworth.ledger.memories import Text
+from langchain_memoryworth.ledger.recording import Exposure
 from langchain_memoryworth.ledger.settings import check_dimension
 from langchain_memoryworth.policy import Policy, Rank
 from langchain_memoryworth.records import (

@@ -2,57 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
-from langchain_memoryworth.estimators.discount import added, discounted, nothing
-from langchain_memoryworth.estimators.evidence import UNIT
 from langchain_memoryworth.estimators.hitchhikers import Companions
-from langchain_memoryworth.ledger import pairs, priors, standing
-from langchain_memoryworth.ledger.audit import Audit, Settlement, worth_points
-from langchain_memoryworth.ledger.episodes import Said
+from langchain_memoryworth.ledger import pairs, standing
+from langchain_memoryworth.ledger.audit import Audit, Settlement
 from langchain_memoryworth.ledger.erasure import Erasure
 from langchain_memoryworth.ledger.governance import Governance
 from langchain_memoryworth.ledger.learnt import Learnt
+from langchain_memoryworth.ledger.recording import Said
 from langchain_memoryworth.ledger.retention import Retention, cutoff
-from langchain_memoryworth.ledger.settlement import in_force
 from langchain_memoryworth.ledger.trials import Trials
 from langchain_memoryworth.ledger.voices import Voices, shares
-from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.progress import Progress, unwatched, watched
 from langchain_memoryworth.records import (
     Action,
     Compacted,
     Erased,
     LearntContext,
-    Memory,
     Namespace,
     PoolPrior,
-    RecentWorth,
     SourceShare,
-    WorthPoint,
-    namespace_key,
-)
-from langchain_memoryworth.service.explanations import (
-    Explanation,
-    RunExplanation,
-    explain,
-    explain_part,
 )
 from langchain_memoryworth.service.open_store import OpenStore
-from langchain_memoryworth.service.proposals import Proposal
-from langchain_memoryworth.service.review import NEAR, Facts, review
 
 NEWEST = 1_000
 """Runs that `loud` looks at: health is asked often."""
-
-Verify = Callable[[Memory], bool | None]
-"""A user's own check of a memory: True, it still holds; False, it does not; None, it could not be found out."""
 
 
 class Steward:
@@ -96,11 +76,6 @@ class Steward:
     def learn_prior(self, namespace: Namespace) -> PoolPrior:
         """Fit what a namespace says of new memories; see `Settings.learn_prior`."""
         return self._store.settings.learn_prior(namespace, self._store.clock())
-
-    def _judge(self, namespace: Namespace) -> Policy:
-        """The policy in force, as it judges in a namespace."""
-        with self._database.read() as session:
-            return priors.informed(session, self._store.policy, namespace_key(namespace))
 
     # -- decisions --------------------------------------------------------------------------------------------
 
@@ -254,209 +229,3 @@ class Steward:
     def schema_version(self) -> int:
         """The schema version of the database; opening it has brought it to the newest."""
         return self._audit.schema_version()
-
-    # -- explanation ------------------------------------------------------------------------------------------
-
-    def explain(self, namespace: Namespace, memory_id: str) -> Explanation:
-        """Why a memory is served or not.
-
-        Raises:
-            MemoryNotFoundError: If there is none by that id, or it is past its time.
-        """
-        now, policy = self._store.clock(), self._judge(namespace)
-        memory = self._memories.one(namespace, memory_id, policy, now)
-        seq = self._seq(namespace, memory_id)
-        stands = self._audit.standings([seq])[seq]
-        return explain(
-            memory,
-            stands.recent,
-            policy,
-            sources=self._audit.sources(seq, stands.epoch),
-            expires_at=self._end(namespace, seq, policy),
-            companions=self._audit.companions(seq),
-            history=self._governance.history(namespace, memory_id),
-        )
-
-    def explain_run(self, run_id: str) -> RunExplanation:
-        """What a run retrieved, and what its outcome changed.
-
-        Raises:
-            UnknownRunError: If no episode has that id.
-        """
-        policy = self._store.policy
-        episode = self._ledger.episode(run_id)
-        then = self._audit.policy_at(episode.started_at.timestamp())
-        ranked = in_force(episode.outcomes, policy.sources, policy.metric)
-        return RunExplanation(
-            id=episode.id,
-            started_at=episode.started_at,
-            reward=episode.reward,
-            said_by=ranked[0].source if ranked else None,
-            parts=tuple(explain_part(p, policy) for p in self._audit.parts(run_id)),
-            held_back_known=bool(then.get("record_held_back")),
-            path=episode.path,
-        )
-
-    def worth_history(self, namespace: Namespace, memory_id: str) -> tuple[WorthPoint, ...]:
-        """The worth of a memory after each of its settled runs."""
-        self._memories.one(namespace, memory_id, self._store.policy, self._store.clock())
-        seq = self._seq(namespace, memory_id)
-        return worth_points(self._audit.settlements([seq])[seq], self._audit.opening(seq))
-
-    def recent_worth(
-        self, namespace: Namespace, memory_id: str, half_life: float | timedelta
-    ) -> RecentWorth:
-        """The worth of a memory by counts that halve with every half-life, see `discount`; what was rolled up is past."""
-        self._memories.one(namespace, memory_id, self._store.policy, self._store.clock())
-        in_time = isinstance(half_life, timedelta)
-        unit = half_life.total_seconds() if isinstance(half_life, timedelta) else float(half_life)
-        counts = discounted(nothing(1), 0.0, half_life=unit)
-        seq = self._seq(namespace, memory_id)
-        for number, s in enumerate(self._audit.settlements([seq])[seq]):
-            at, size = (s.settled_at if in_time else number), s.evidence.size / UNIT
-            counts = added(counts, s.reward, at=at, half_life=unit, size=size)
-        if in_time:
-            counts = discounted(counts, self._store.clock(), half_life=unit)
-        size = float(counts.size[0])
-        return RecentWorth(float(counts.success[0]) / size if size > 0 else 0.5, size)
-
-    def _seq(self, namespace: Namespace, memory_id: str) -> int:
-        seq = self._audit.seq(namespace, memory_id)
-        if seq is None:  # deleted since it was read
-            raise MemoryNotFoundError.of(namespace, [memory_id])
-        return seq
-
-    def _end(self, namespace: Namespace, seq: int, policy: Policy) -> datetime | None:
-        written, own = self._audit.ends(seq)
-        life = policy.life(namespace)
-        ends = [] if own is None else [own]
-        ends += [] if life is None else [written + life.total_seconds()]
-        return datetime.fromtimestamp(min(ends), UTC) if ends else None
-
-    # -- review -----------------------------------------------------------------------------------------------
-
-    def review(self, namespace: Namespace, limit: int | None) -> list[Proposal]:
-        """What wants a person, the most valuable first."""
-        policy = self._judge(namespace)
-        alive = {m.id: m for m in self._memories.all(namespace, None, policy, self._store.clock())}
-        seqs = {s: alive[i] for s, i in self._audit.live(namespace).items() if i in alive}
-        numbers = list(seqs)
-        facts = Facts(
-            memories=seqs,
-            recent={s: stands.recent for s, stands in self._audit.standings(numbers).items()},
-            decided=frozenset(self._audit.decided(numbers)),
-            settlements=self._audit.settlements(numbers),
-            together=self._audit.together(),
-            near=self._near(numbers),
-            rejections=self._audit.rejections(numbers),
-            voices=self._voices.deciding(policy.sources, policy.metric),
-        )
-        return review(facts, policy)[:limit]
-
-    def decide(
-        self,
-        namespace: Namespace,
-        proposals: Sequence[Proposal],
-        decision: str,
-        *,
-        actor: str,
-        reason: str,
-        verify: Verify | None,
-    ) -> None:
-        """Do what a person decided about proposals.
-
-        Raises:
-            InvalidInputError: If the decision is not known, or does not fit one of the proposals; nothing is done then.
-        """
-        for proposal in proposals:
-            self._check(proposal, decision, verify)
-        for proposal in proposals:
-            what = proposal.action if decision == "approve" else decision
-            self._carry_out(namespace, proposal, what, actor, reason, verify)
-
-    def _check(self, proposal: Proposal, decision: str, verify: Verify | None) -> None:
-        if decision not in _DECISIONS:
-            raise InvalidInputError(
-                f"decision={decision!r}; give one of {', '.join(_DECISIONS)}", value=decision
-            )
-        what = proposal.action if decision == "approve" else decision
-        if what == "merge" and proposal.other_id is None:
-            raise InvalidInputError(
-                f"{proposal.why} of {proposal.memory_id!r} is about one memory; merging needs two",
-                value=proposal,
-            )
-        if what == "reverify" and verify is None:
-            raise InvalidInputError(
-                "re-verifying needs verify=, your own check of a memory; or reject, pin, deprecate",
-                value=proposal,
-            )
-
-    def _carry_out(
-        self,
-        namespace: Namespace,
-        proposal: Proposal,
-        what: str,
-        actor: str,
-        reason: str,
-        verify: Verify | None,
-    ) -> None:
-        now, one = self._store.clock(), [proposal.memory_id]
-        note = f"{proposal.key}: {reason or proposal.reason}"
-        if what == "deprecate":
-            self._governance.deprecate(namespace, one, actor, note, now)
-        elif what == "pin":
-            self._governance.pin(namespace, one, actor, note, now)
-        elif what == "restore":
-            self._governance.restore(namespace, one, actor, note, now)
-        elif what == "merge" and proposal.other_id is not None:
-            self._merge(namespace, proposal, proposal.other_id, actor, note)
-        elif what == "reverify" and verify is not None:
-            self._reverify(namespace, proposal, actor, note, verify)
-        self._remark(namespace, proposal, what, actor, note)
-
-    def _remark(
-        self, namespace: Namespace, proposal: Proposal, what: str, actor: str, note: str
-    ) -> None:
-        kind = what if what in ("reject", "reverify") else "approve"
-        self._governance.remark(
-            namespace, [proposal.memory_id], kind, actor, note, self._store.clock()
-        )
-
-    def _merge(
-        self, namespace: Namespace, proposal: Proposal, other: str, actor: str, note: str
-    ) -> None:
-        """Keep the newer text. Evidence belongs to a text, so each keeps its own; one of them is served."""
-        self._governance.deprecate(
-            namespace, [proposal.memory_id], actor, note, self._store.clock()
-        )
-
-    def _reverify(
-        self, namespace: Namespace, proposal: Proposal, actor: str, note: str, verify: Verify
-    ) -> None:
-        ids = [proposal.memory_id, *([] if proposal.other_id is None else [proposal.other_id])]
-        for memory_id in ids:
-            now = self._store.clock()
-            memory = self._memories.one(namespace, memory_id, self._store.policy, now)
-            answer = verify(memory)
-            if answer is True:
-                self._governance.restore(namespace, [memory_id], actor, note, now)
-            elif answer is False:
-                self._governance.deprecate(namespace, [memory_id], actor, note, now)
-
-    def _near(self, seqs: Sequence[int]) -> list[tuple[int, int, float]]:
-        own = self._audit.with_vector(seqs)
-        if len(own) < 2:
-            return []
-        vectors = self._audit.vectors(own)
-        pairs: list[tuple[int, int, float]] = []
-        for start in range(
-            0, len(own), 512
-        ):  # some rows at a time: all pairs of many would not fit
-            cosines = vectors[start : start + 512] @ vectors.T
-            for i, j in np.argwhere(cosines >= NEAR).tolist():
-                if start + i < j:
-                    pairs.append((own[start + i], own[j], float(cosines[i, j])))
-        return pairs
-
-
-_DECISIONS = ("approve", "reject", "pin", "restore", "deprecate", "reverify", "merge")

@@ -15,7 +15,7 @@ from langchain_core.documents import Document
 
 from langchain_memoryworth.estimators.paths import Path
 from langchain_memoryworth.ledger.database import Database
-from langchain_memoryworth.ledger.episodes import Ledger
+from langchain_memoryworth.ledger.recording import Ledger
 from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.records import EpisodeKey
 from langchain_memoryworth.tracking.roots import Pause
