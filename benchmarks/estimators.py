@@ -11,6 +11,9 @@ from benchmarks.rows import Row
 from benchmarks.timing import Spread
 from langchain_memoryworth.estimators import drift
 from langchain_memoryworth.estimators.credible import PRIOR, is_below, parameters
+from langchain_memoryworth.estimators.credit import equal_shares
+from langchain_memoryworth.estimators.effects import effect_of, expected, surprise
+from langchain_memoryworth.estimators.evidence import UNIT
 
 K = 8
 _POOL = 400
@@ -26,6 +29,8 @@ def run(*, quick: bool) -> list[Row]:
     chance, size = chance[chance > 0.4][:_POOL], rng.integers(5, 200, _POOL)
     worth = (rng.binomial(size, chance) / size).tolist()
     sizes = size.astype(float).tolist()
+    units = (size * UNIT).tolist()
+    surprises = [round(u * (w - 0.6)) for u, w in zip(units, worth, strict=True)]
     blobs = drift.pack(_lives(rng, chance, 20 if quick else 200))
     sets = [rng.choice(_POOL, K, replace=False).tolist() for _ in range(_CALLS)]
 
@@ -42,13 +47,21 @@ def run(*, quick: bool) -> list[Row]:
     success, failure, graded = (drift.Heard(1.0, *row, 0.6) for row in ((1, 1), (0, 1), (0.3, 0.5)))
     waiting = (*[success] * (_FAILS - 1), failure)
 
+    def effects(shown: list[int]) -> None:
+        shares = equal_shares(K, 1.0, 0.01)
+        known = [effect_of(surprises[i], units[i]) for i in shown]
+        for share, e in zip(shares, expected(0.6, known), strict=True):
+            surprise(1.0, e, share.size)
+
     def everything(shown: list[int]) -> None:
         for _ in range(_FAILS):
+            effects(shown)
             verdicts(shown)
         detector(shown, *waiting)
 
     blocks = 3 if quick else 300
     return [
+        _row("shares, effects, expectations, surprises", effects, sets, blocks),
         _row("is it LOW by bounds", verdicts, sets, blocks),
         _row(
             f"change detector at a failure after {_FAILS - 1} successes: read, update, judge, write",
@@ -63,7 +76,7 @@ def run(*, quick: bool) -> list[Row]:
             blocks,
         ),
         _row(
-            f"both, if one outcome of {_FAILS} is a failure",
+            f"all of them, if one outcome of {_FAILS} is a failure",
             everything,
             sets,
             blocks,

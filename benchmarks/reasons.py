@@ -68,7 +68,7 @@ REASONS: Mapping[tuple[str, str], str] = {
     ("startup", ""): (
         "the names stand on pydantic models and LangChain's callbacks, which the reference leaves out"
     ),
-    ("estimators", "both"): (
+    ("estimators", "all of them"): (
         "at a failure the change detector of each memory is read from its bytes, takes in what came since, outcome by outcome, "
         "is judged and written again; and the verdict by bounds needs an integral where no bound decides"
     ),

@@ -49,7 +49,7 @@ EXPECTED = {
     "opening": ["file to first answer"],
     "startup": ["import of the main names", "--help"],
     "handler": ["sync chain", "async chain", "with a retrieval", "events of that chain"],
-    "estimators": ["LOW by bounds", "change detector", "credit by use", "both"],
+    "estimators": ["LOW by bounds", "change detector", "credit by use", "all of them"],
 }
 
 
