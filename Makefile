@@ -88,7 +88,8 @@ reliability: $(VENV)/.test
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks
 
-# Which rule decides best, in simulated worlds and, with MEMENTO=<folder>, on a real log. Goes on where it was stopped.
+# Which rule decides best, in simulated worlds and, with MEMENTO=<folder>, on a real log. Goes on where it was stopped. It does not
+# write over a page with results of that log without it.
 governance-bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks.governance $(if $(MEMENTO),--memento $(MEMENTO))
 

@@ -15,7 +15,8 @@ Each figure compares two things that were measured in turn in one process, or in
 the point, with warm-up, without garbage collection and on one thread. Each side has three copies, because the place of
 an index in memory alone makes 20 to 60 percent. A figure is the median over blocks of rounds, with the quartiles behind
 it; a block counts with the median of its calls.
-Absolute times move with the neighbours of the machine; ratios are the figures to rely on.
+Absolute times move with the neighbours of the machine; ratios are the figures to rely on. How good the decisions are is
+measured on a page of its own, [which rule decides best](governance-benchmark.md).
 
 Durability: NORMAL is SQLite's WAL with `synchronous=NORMAL` (a crash of the process loses nothing), FULL is
 `synchronous=FULL` (nor does a power failure). Both sides of a figure always have the same."""

@@ -10,7 +10,8 @@ import pytest
 
 from benchmarks.governance import attribution, credit, memento
 from benchmarks.governance.__main__ import main
-from benchmarks.governance.jobs import RULES, complete, planned
+from benchmarks.governance.jobs import RULES, Job, complete, planned
+from benchmarks.governance.losses import lost_on_the_log, lost_to_equal_credit
 from benchmarks.governance.ours import ours
 from benchmarks.governance.play import SCENARIOS, closed, play, world_of
 from benchmarks.governance.rules import Oracle, Paper, Rule
@@ -54,11 +55,18 @@ def test_a_small_run_writes_the_page_and_a_second_one_computes_nothing(
     assert (tmp_path / "governance-worlds.png").exists()
     assert "AUC within query clusters" in page
     assert "credit to the one used" in page
+    assert "- a real log, effect" in page
 
     seen = []
     jobs = planned(2, 60, log)
     complete(jobs, tmp_path / "cache", workers=1, progress=lambda *counts: seen.append(counts))
     assert seen == [(len(jobs), len(jobs))]
+
+    without_the_log = command[:6] + command[8:]
+    with pytest.raises(SystemExit):
+        main(without_the_log)
+    assert "--memento FOLDER" in capsys.readouterr().err
+    assert (tmp_path / "page.md").read_text() == page
 
 
 def test_the_replay_tells_the_case_that_helps(log):
@@ -108,3 +116,18 @@ def test_the_memory_that_an_output_was_made_from_is_found_by_its_words(log, monk
     [ours_] = [f for name, f in found.items() if "by_words" in name]
     assert ours_.share > 0.9
     assert ours_.silent_else == 1.0
+
+
+def test_the_page_says_where_equal_credit_and_the_log_go_against_ours():
+    both = {"auc": 0.55, "within": 0.5, "brier": 0.2, "log_loss": 0.5}
+    log = {"paper: worth": both, "effect": {**both, "auc": 0.51}, "all effects": both}
+    ways = [("plain similarity", "equal", 0.34), ("**ours**", "equal", 0.29)]
+    ways += [("**ours**", "1/(1 + place)", 0.41), ("**ours**", "the one used", 0.83)]
+    shares = [(*way, 0.01) for way in ways]
+    [facts] = lost_to_equal_credit({Job("credit"): shares})
+    assert "plain similarity 0.340 ± 0.010 against 0.290 ± 0.010" in facts
+    assert 'Policy(credit="first")` has 0.830, `"reciprocal_rank"` 0.410' in facts
+    assert lost_to_equal_credit({Job("credit"): shares[1:]}) == []
+    assert lost_on_the_log({Job("memento"): log}) == [
+        "- a real log, effect, and the best of the others: AUC 0.510 (0.550)"
+    ]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.governance.jobs import EPISODES, SEEDS, complete, planned
+from benchmarks.governance.losses import WITH_LOG
 from benchmarks.governance.page import write
 
 _PAGE = Path("docs/governance-benchmark.md")
@@ -25,6 +26,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cache", type=Path, default=Path("build/governance"))
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args(arguments)
+    out: Path = given.out
+    if given.memento is None and out.exists() and WITH_LOG in out.read_text(encoding="utf-8"):
+        parser.error(
+            f"{out} has the results of a log, which this run would lose: give --memento FOLDER, "
+            "or the name of another page with --out"
+        )
     jobs = planned(given.seeds, given.episodes, given.memento)
     results = complete(jobs, given.cache, workers=given.workers, progress=_bar)
     command = "python -m benchmarks.governance"
@@ -32,8 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command += f" --seeds {given.seeds} --episodes {given.episodes}"
     if given.memento is not None:
         command += " --memento FOLDER"
-    write(results, given.out, command=command)
-    print(f"{given.out} written")
+    write(results, out, command=command)
+    print(f"{out} written")
     return 0
 
 

@@ -162,6 +162,9 @@ def _sources(kind: str) -> str:
     return "".join(inspect.getsource(module) for module in _SOURCES[kind])
 
 
+Results = dict[Job, Any]
+
+
 def planned(seeds: int, episodes: int, log: Path | None) -> list[Job]:
     """All pieces of the page."""
     jobs = [
@@ -180,7 +183,7 @@ def planned(seeds: int, episodes: int, log: Path | None) -> list[Job]:
 
 def complete(
     jobs: Sequence[Job], folder: Path, *, workers: int, progress: Callable[[int, int], None]
-) -> dict[Job, Any]:
+) -> Results:
     """Run what is missing, in this process if there is one worker; the results of all jobs."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {job: job.file(folder) for job in jobs}
@@ -204,7 +207,12 @@ def _results(jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, Any]]:
         yield from ((running[future], future.result()) for future in as_completed(running))
 
 
-def share_closed(results: dict[Job, Any], name: str, rule: str) -> np.ndarray:
+def only(results: Results, kind: str) -> Any:
+    """The result of the one job of a kind; None if it was not run."""
+    return next((result for job, result in results.items() if job.kind == kind), None)
+
+
+def share_closed(results: Results, name: str, rule: str) -> np.ndarray:
     """Share of the regret that a rule closes in a world, one for each seed."""
     found = {job.rule: result for job, result in results.items() if job.name == name}
     played = [

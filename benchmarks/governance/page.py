@@ -8,18 +8,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks.governance.credit import WAYS
-from benchmarks.governance.jobs import RULES, Job, share_closed
+from benchmarks.governance.jobs import RULES, Results, only, share_closed
+from benchmarks.governance.losses import OURS, SCORES, losses
 from benchmarks.governance.play import BLOCK, SCENARIOS
 from langchain_memoryworth.estimators.effects import STRENGTH
 from langchain_memoryworth.experiments.experiment import Curve, Figure, Panel
 from langchain_memoryworth.experiments.figures import draw
 from langchain_memoryworth.policy import Policy
 
-OURS = "**ours**"
 SHOWN = ("plain similarity", "paper: suppression", "paper: blend", "Cognee EWMA", OURS, "oracle")
 FIGURE = "governance-worlds"
-
-Results = dict[Job, Any]
 
 
 def write(results: Results, page: Path, *, command: str) -> None:
@@ -35,11 +33,11 @@ def render(results: Results, *, command: str) -> str:
     parts = [
         _INTRO.format(command=command, seeds=one.seeds, episodes=one.episodes, n=len(SCENARIOS)),
         _settings(),
-        f"## Regret closed\n\n{_REGRET}\n\n{_worlds(results, _closed)}",
+        f"## Regret closed\n\n{_regret(results)}\n\n{_worlds(results, _closed)}",
         f"![Success over time in every world]({FIGURE}.png)",
         f"## Success\n\nMean success probability of what was shown.\n\n{_worlds(results, _success)}",
         f"## What is hidden\n\n{_HIDDEN}\n\n{_worlds(results, _hidden)}",
-        f"## Where ours loses\n\n{_losses(results)}",
+        f"## Where ours loses\n\n{losses(results)}",
         _bars(results),
         _calibration(results),
         _diversity(results),
@@ -78,20 +76,16 @@ def _worlds(results: Results, cell: Any) -> str:
     return _table(("rule", *names), rows)
 
 
-def _losses(results: Results) -> str:
-    lines = []
-    for scenario in SCENARIOS:
-        ours = share_closed(results, scenario.name, OURS)
-        others = {
-            r: share_closed(results, scenario.name, r) for r in RULES if r not in {OURS, "oracle"}
-        }
-        better = {r: v - ours for r, v in others.items() if v.mean() > ours.mean()}
-        words = [
-            f"{rule} by {d.mean():.2f} ± {d.std() / len(d) ** 0.5:.2f}"
-            for rule, d in better.items()
-        ]
-        lines.append(f"- {scenario.name}: " + ("; ".join(words) if words else "nobody was better"))
-    return f"{_LOSSES}\n\n" + "\n".join(lines)
+def _regret(results: Results) -> str:
+    name = SCENARIOS[0].name
+    learnt, without = (
+        (
+            f"{share_closed(results, name, rule).mean():.2f}",
+            f"{np.mean(_world_results(results, name)[rule]['good_hidden']):.1%}",
+        )
+        for rule in ("ours, contexts learnt", "ours, without contexts")
+    )
+    return _REGRET.format(world=name, learnt=learnt, without=without)
 
 
 def _figure(results: Results) -> Figure:
@@ -142,16 +136,12 @@ def _settings() -> str:
 # -- the other results -------------------------------------------------------------------------------------------------------
 
 
-def _only(results: Results, kind: str) -> Any:
-    return next((result for job, result in results.items() if job.kind == kind), None)
-
-
 def _seeds(results: Results) -> int:
     return next(job.seeds for job in results if job.kind == "bars")
 
 
 def _bars(results: Results) -> str:
-    found = _only(results, "bars")
+    found = only(results, "bars")
     ranks = [(w, e, f"{m:.3f} ± {s:.3f}") for w, e, m, s in found["ranks"]]
     lifts = [
         (f"{n:,}", f"{share:.0%}", _pair(value, error, 0), _pair(value, error, 1), f"{right:.1%}")
@@ -169,7 +159,7 @@ def _bars(results: Results) -> str:
 
 
 def _calibration(results: Results) -> str:
-    found = _only(results, "calibration")
+    found = only(results, "calibration")
     rows = [
         (f"{c['share']:.0%}", f"{c['purity']:.0%}", *(f"{c[n]:.2f}" for n in list(c)[2:]))
         for c in found
@@ -183,7 +173,7 @@ def _pair(value: list[float], error: list[float], which: int) -> str:
 
 
 def _diversity(results: Results) -> str:
-    found = _only(results, "diversity")
+    found = only(results, "diversity")
     shares = list(dict.fromkeys(c["share"] for c in found))
     rows: dict[tuple[Any, ...], list[str]] = {}
     for c in found:
@@ -209,7 +199,7 @@ def _diversity(results: Results) -> str:
 
 def _credit(results: Results) -> str:
     found: dict[str, dict[str, str]] = {}
-    for rule, way, mean, error in _only(results, "credit"):
+    for rule, way, mean, error in only(results, "credit"):
         found.setdefault(rule, {})[way] = f"{mean:.3f} ± {error:.3f}"
     # Plain similarity and the oracle learn nothing: the credit is the same to them.
     rows = [
@@ -222,7 +212,7 @@ def _credit(results: Results) -> str:
 
 
 def _attribution(results: Results) -> str:
-    found = _only(results, "attribution")
+    found = only(results, "attribution")
     if found is None:
         return (
             "How well use is found in an output is not part of this run: give `--memento FOLDER`."
@@ -241,19 +231,25 @@ def _attribution(results: Results) -> str:
 
 
 def _memento(results: Results) -> str:
-    found = _only(results, "memento")
+    found = only(results, "memento")
     if found is None:
         return f"## A real log\n\nNot part of this run: give `--memento FOLDER`. {_MEMENTO}"
     rows = [
-        (n, f"{s['auc']:.3f}", f"{s['within']:.3f}", f"{s['brier']:.4f}", f"{s['log_loss']:.4f}")
-        for n, s in found.items()
+        (n, *(f"{score[column]:.{digits}f}" for column, _, _, digits in SCORES))
+        for n, score in found.items()
     ]
-    header = ("estimator", "AUC", "AUC within query clusters", "Brier", "log-loss")
-    return f"## A real log\n\n{_MEMENTO}\n\n" + _table(header, rows)
+    words = _SINGLE.format(
+        effect=found["effect"]["auc"],
+        worth=found["paper: worth"]["auc"],
+        within=found["effect, query clusters"]["within"],
+    )
+    return f"## A real log\n\n{_MEMENTO}\n\n{words}\n\n" + _table(
+        ("estimator", *(head for _, head, _, _ in SCORES)), rows
+    )
 
 
 def _cost(results: Results) -> str:
-    found = _only(results, "cost")
+    found = only(results, "cost")
     rows = [(name, f"{value:.1f}") for name, value in found.items()]
     return "## Cost\n\nMicroseconds for one outcome, on the machine of this run.\n\n" + _table(
         ("estimator", "microseconds"), rows
@@ -274,7 +270,9 @@ left out: what is hidden stays far below it):"""
 
 _REGRET = """\
 Share of the regret of plain similarity that a rule closes: 0 is plain similarity, 1 an oracle that knows what every memory
-would add; mean and standard error over the seeds. Below 0 a rule does harm."""
+would add; mean and standard error over the seeds. Below 0 a rule does harm. Ours is told the topic of each query as its
+context, and no other rule uses one. Without contexts it closes {without[0]} in `{world}` and hides {without[1]} of the good
+memories; with contexts that it has learnt {learnt[0]} and {learnt[1]}."""
 
 _HIDDEN = """\
 Share of the good memories (those that would add something) / of the harmful ones that a rule keeps from being served, over
@@ -282,9 +280,10 @@ the whole run. Where the ranking already keeps a harmful memory out of the top k
 is not hidden. Where topics differ in difficulty and ours is given no contexts, it hides good memories of the hard ones: give
 contexts, or let them be learnt."""
 
-_LOSSES = """\
-Every rule that closed more of the regret in the same seeds, with the standard error of the difference; variants of ours
-with one part changed are in the list too: one default cannot be the best everywhere."""
+_SINGLE = """\
+What is tried here is not a ranking: an effect is what a case adds to its companions, and not how likely success is with them. So by AUC
+a single effect ({effect:.3f}) is behind the paper's worth ({worth:.3f}), and with query clusters, within them, below chance
+({within:.3f}); all effects of the cases shown together have the best AUC, Brier and log-loss, and no more than chance within the clusters."""
 
 _BARS = """\
 Rank correlation with the true utilities after 10,000 episodes, mean and standard deviation over {seeds} seeds. `topics`: each
@@ -332,4 +331,6 @@ memories and queries around them; a memory of utility u adds u where it is relev
 harm. In `drifting` 40% of the helpful ones turn harmful at a time of their own and a quarter of all arrive on the way.
 `facts` is `benchmarks/governance/facts.py`: facts that are replaced, old versions as similar as the new one, and a reader that
 uses the first of three memories, which takes the credit under every rule. What other rules take from a language model at write
-time is here a rating that correlates with the utility of that time at about .65; an episode counts as an hour."""
+time is here a rating that correlates with the utility of that time at about .65; an episode counts as an hour. A-MAC's score
+has two of its five dimensions, that rating and novelty: the other three, confidence, recency and type, are the same for all memories
+here when they are written."""
