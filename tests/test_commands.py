@@ -154,6 +154,7 @@ def test_effects_and_their_audit(cli: Cli, file: Path):
     exact = answer(cli("effects", "--exact", "--json"))
     assert exact[0]["memory_id"] == "bad"
     assert exact[0]["effect"] != found[0]["effect"]
+    assert answer(cli("effects", "bad", "--exact", "--json")) == exact[:1]
     assert "P(harm)" in cli("effects", "--limit", "1").stdout.splitlines()[0]
     assert len(answer(cli("effects", "--limit", "1", "--json"))) == 1
 

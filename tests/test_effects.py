@@ -208,7 +208,7 @@ def test_ridge_without_evidence_is_the_prior():
 
 def test_ridge_refuses_what_it_cannot_hold():
     none = np.zeros(0, dtype=np.int64)
-    with pytest.raises(InvalidInputError, match="reported pairs"):
+    with pytest.raises(InvalidInputError, match="fewer"):
         ridge(none, none, np.zeros(0), np.zeros(0), none, memories=LIMIT + 1)
     with pytest.raises(InvalidInputError, match="strength"):
         ridge(none, none, np.zeros(0), np.zeros(0), none, memories=1, strength=0.0)

@@ -12,9 +12,11 @@ from langchain_core.documents import Document
 
 from langchain_memoryworth import MemoryWorthStore
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
+from langchain_memoryworth.estimators import ridge
 from langchain_memoryworth.estimators.effects import STRENGTH
 from langchain_memoryworth.estimators.evidence import UNIT
 from langchain_memoryworth.records import EpisodeKey
+from langchain_memoryworth.service import analyst
 from tests.fakes import Clock
 from tests.notes import filled
 from tests.policies import plain
@@ -72,6 +74,62 @@ def test_companions_that_outcomes_cannot_tell_apart(pool: MemoryWorthStore) -> N
     assert {pair.first, pair.second} == {"m2", "m3"}
     assert (pair.together, pair.first_alone, pair.second_alone) == (80, 0, 0)
     assert "hold one of them out" in pair.remedy
+    assert (pair.difference, pair.deviation) == (None, None)
+
+
+def test_the_regression_tells_a_pair_apart_by_the_episodes_that_did(pool: MemoryWorthStore) -> None:
+    """Success comes from m0; m1 goes with it, but for one in eleven of the episodes that show either."""
+    rng = np.random.default_rng(3)
+    for i in range(264):
+        pair = {0: ["m0"], 22: ["m1"]}.get(i % 44, ["m0", "m1"]) if i % 2 == 0 else []
+        others = [f"m{j}" for j in rng.choice(range(2, 30), 3, replace=False)]
+        run(pool, f"r{i}", [*pair, *others], "m0" in pair)
+    [found] = pool.companions(exact=True)
+    assert found.difference is not None
+    assert found.deviation is not None
+    sign = 1 if found.first == "m0" else -1
+    assert sign * found.difference > 2 * found.deviation > 0
+    assert found._replace(difference=None, deviation=None) == pool.companions()[0]
+    effects = {e.memory_id: e for e in pool.effects(exact=True)}
+    between = effects[str(found.first)].effect - effects[str(found.second)].effect
+    assert found.difference == pytest.approx(between)
+    apart = effects["m0"].deviation ** 2 + effects["m1"].deviation ** 2
+    assert found.deviation**2 > apart  # they share the success of the episodes that showed both
+
+
+def test_a_pair_that_was_never_apart_has_no_difference(pool: MemoryWorthStore) -> None:
+    played(pool)
+    [pair] = pool.companions(exact=True)
+    assert pair.difference == pytest.approx(0.0, abs=1e-12)
+
+
+def test_effects_of_some_memories_are_those_among_all(pool: MemoryWorthStore) -> None:
+    played(pool)
+    for exact in (False, True):
+        everyone = {e.memory_id: e for e in pool.effects(exact=exact)}
+        found = pool.effects(["m3", "m1", "m3"], exact=exact)
+        assert [e.memory_id for e in found] == ["m1", "m3"]
+        for e in found:
+            assert e.effect == pytest.approx(everyone[e.memory_id].effect)
+            assert e.deviation == pytest.approx(everyone[e.memory_id].deviation)
+        [alone] = pool.effects("m1", exact=exact)
+        assert alone.effect == pytest.approx(found[0].effect)
+        with pytest.raises(MemoryNotFoundError, match="'gone'"):
+            pool.effects(["m1", "gone"], exact=exact)
+
+
+def test_a_regression_on_some_of_many_memories_has_those_shown_most_beside_them(
+    pool: MemoryWorthStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played(pool)
+    for module in (analyst, ridge):
+        monkeypatch.setattr(module, "LIMIT", 5)
+    with pytest.raises(InvalidInputError, match="ids of fewer"):
+        pool.effects(exact=True)
+    [rare] = pool.effects("m9", exact=True)
+    assert rare.memory_id == "m9"
+    assert [e.memory_id for e in pool.effects(["m0", "m1"], exact=True)] == ["m1", "m0"]
+    assert len(pool.companions(exact=True)) == 1
 
 
 def test_what_was_good_and_has_declined(pool: MemoryWorthStore) -> None:
@@ -162,6 +220,6 @@ async def test_async_twins(make_store: StoreMaker) -> None:
     store = make_store()
     assert await store.aeffects() == ()
     assert await store.aeffects(exact=True) == ()
-    assert await store.acompanions() == ()
+    assert await store.acompanions(exact=True) == ()
     assert await store.astale() == ()
     assert len(await store.aassumptions()) == 6

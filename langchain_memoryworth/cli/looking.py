@@ -96,6 +96,9 @@ def explain(
 
 
 def effects(
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID...]", help="All memories without one.")
+    ] = None,
     exact: Annotated[
         bool, typer.Option("--exact", help="By the regression on all runs at once: the audit.")
     ] = False,
@@ -106,7 +109,7 @@ def effects(
 ) -> None:
     """List what memories add to success beside their companions and in their contexts, the most harmful first."""
     with opened(database, namespace) as store:
-        found = store.effects(exact=exact)[:limit]
+        found = store.effects(ids or None, exact=exact)[:limit]
     rows = [
         (e.memory_id, f"{e.effect:+.3f}", f"{e.deviation:.3f}", f"{e.harm:.2f}", e.retrievals)
         for e in found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NamedTuple
@@ -34,6 +34,8 @@ class Companions(NamedTuple):
         separating: Hold-outs of either that a lift difference of `gap` needs to show; see `CoRetrievals.report`.
         apart: Share of as many episodes that would have to show one of them alone, for their worths to tell it; infinite
             where no share is enough.
+        difference: Effect of the first minus that of the second, in [-2, 2], by `ridge`; None if that was not asked for.
+        deviation: Its posterior standard deviation: that of the prior, about .09, where the two were never apart.
     """
 
     first: Hashable
@@ -45,6 +47,8 @@ class Companions(NamedTuple):
     overlap: float
     separating: int
     apart: float
+    difference: float | None = None
+    deviation: float | None = None
 
     @property
     def remedy(self) -> str:
@@ -226,23 +230,3 @@ def diversity_needed(gap: float, episodes: int, *, k: int, sure: float = 2.0) ->
         )
     product = (sure * k / (2 * gap)) ** 2 / episodes
     return math.inf if product > 0.25 else (1 - math.sqrt(1 - 4 * product)) / 2
-
-
-def members(pairs: Sequence[Companions]) -> list[list[Hashable]]:
-    """The reported memories in groups that hang together, for `ridge` or a trial of each group.
-
-    Examples:
-        >>> seen = CoRetrievals()
-        >>> for _ in range(50):
-        ...     seen.update("abc")
-        >>> members(seen.report())
-        [['a', 'b', 'c']]
-    """
-    group: dict[Hashable, list[Hashable]] = {}
-    for pair in pairs:
-        one = group.setdefault(pair.first, [pair.first])
-        two = group.setdefault(pair.second, [pair.second])
-        if one is not two:
-            one.extend(two)
-            group.update(dict.fromkeys(two, one))
-    return list({id(found): sorted(found, key=repr) for found in group.values()}.values())

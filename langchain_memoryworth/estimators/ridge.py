@@ -88,8 +88,7 @@ def ridge(
     """
     if memories > LIMIT:
         raise InvalidInputError(
-            f"{memories} memories are more than one regression takes ({LIMIT}); give the reported "
-            "pairs and their companions only",
+            f"{memories} memories are more than one regression takes ({LIMIT}); give the ids of fewer",
             value=memories,
         )
     if not strength > 0:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +17,10 @@ from langchain_memoryworth.estimators.credible import belief_of
 from langchain_memoryworth.estimators.drift import States, changed
 from langchain_memoryworth.estimators.effects import chance_below, deviation, effect
 from langchain_memoryworth.estimators.evidence import UNIT, Evidence
-from langchain_memoryworth.estimators.hitchhikers import Companions, CoRetrievals
+from langchain_memoryworth.estimators.hitchhikers import Companions
 from langchain_memoryworth.estimators.lift import Lift, calibrated
 from langchain_memoryworth.estimators.paths import typical
-from langchain_memoryworth.estimators.ridge import ridge
+from langchain_memoryworth.estimators.ridge import LIMIT
 from langchain_memoryworth.estimators.staleness import Decline, stale
 from langchain_memoryworth.estimators.strata import stratified_worth
 from langchain_memoryworth.ledger import rates, regimes, standing
@@ -43,22 +42,17 @@ from langchain_memoryworth.records import (
 )
 from langchain_memoryworth.service.open_store import OpenStore
 from langchain_memoryworth.service.plans import Aim, plan
+from langchain_memoryworth.service.shown import (
+    ENOUGH,
+    by_episode,
+    coupling,
+    latest,
+    regression,
+    together,
+)
 
-ENOUGH = 20
-"""Retrievals of a memory below which a report says nothing of its companions or changes."""
 PERIODS = 10
 _TYPICAL = 3
-
-
-class _Shown(NamedTuple):
-    """One credited exposure."""
-
-    eid: int
-    seq: int
-    size: int
-    weight: int
-    reward: float
-    context: str
 
 
 class Analyst:
@@ -92,15 +86,24 @@ class Analyst:
         with self._database.read() as session:
             return rates.read(session, [place]).base(place)
 
-    def effects(self, namespace: Namespace, *, exact: bool) -> tuple[MemoryEffect, ...]:
-        """What each memory adds to success beside its companions and in its contexts, the most harmful first."""
+    def effects(
+        self, namespace: Namespace, ids: Sequence[str] | None, *, exact: bool
+    ) -> tuple[MemoryEffect, ...]:
+        """What memories add to success beside their companions and in their contexts, the most harmful first."""
         with self._database.read() as session:
-            known = self._memories(session, namespace)
-            shown = self._shown(session, namespace) if exact else []
+            everyone = self._memories(session, namespace)
+            shown = latest(session, namespace) if exact else []
+        asked = list(everyone if ids is None else dict.fromkeys(ids))
+        if absent := [i for i in asked if i not in everyone]:
+            raise MemoryNotFoundError.of(namespace, absent)
+        known = {i: everyone[i] for i in asked}
         if not known:
             return ()
         if exact:
-            mean, spread = _exact(shown, [s.seq for s in known.values()])
+            fit = regression(
+                shown, known if ids is None else _beside_the_most_shown(known, everyone)
+            )
+            mean, spread = fit.effect[: len(known)], fit.deviation[: len(known)]
         else:
             surprises = np.array([s.evidence.surprise for s in known.values()]) / UNIT
             sizes = np.array([s.evidence.size for s in known.values()]) / UNIT
@@ -146,12 +149,21 @@ class Analyst:
             )
         return tuple(sorted(found, key=lambda p: (-p.episodes, p.path)))
 
-    def companions(self, namespace: Namespace) -> tuple[Companions, ...]:
+    def companions(self, namespace: Namespace, *, exact: bool) -> tuple[Companions, ...]:
         """Pairs of memories that are almost always shown together, so that outcomes cannot tell them apart."""
         with self._database.read() as session:
-            names = {s.seq: i for i, s in self._memories(session, namespace).items()}
-            shown = self._shown(session, namespace)
-        return tuple(_together(shown, names).report())
+            everyone = self._memories(session, namespace)
+            shown = latest(session, namespace)
+        pairs = together(shown, {s.seq: i for i, s in everyone.items()}).report()
+        if not exact or not pairs:
+            return tuple(pairs)
+        reported = {i: everyone[i] for i in dict.fromkeys(str(m) for p in pairs for m in p[:2])}
+        number = {i: n for n, i in enumerate(reported)}
+        fit = regression(shown, _beside_the_most_shown(reported, everyone))
+        apart = [fit.difference(number[str(p.first)], number[str(p.second)]) for p in pairs]
+        return tuple(
+            p._replace(difference=d, deviation=sd) for p, (d, sd) in zip(pairs, apart, strict=True)
+        )
 
     # -- cause ------------------------------------------------------------------------------------------------
 
@@ -219,10 +231,10 @@ class Analyst:
         """Which of the paper's assumptions A1 to A6 the latest episodes support."""
         with self._database.read() as session:
             known = self._memories(session, namespace)
-            shown = self._shown(session, namespace)
+            shown = latest(session, namespace)
             _, states = self._states(session, namespace)
         policy = self._store.policy
-        episodes = [next(rows) for rows in _by_episode(shown)]
+        episodes = [next(rows) for rows in by_episode(shown)]
         times = [len(chunk) for chunk in np.array_split(np.arange(len(episodes)), PERIODS)]
         rewards = np.array([e.reward for e in episodes])
         sums = [float(chunk.sum()) for chunk in np.array_split(rewards, PERIODS)]
@@ -238,7 +250,7 @@ class Analyst:
             assume.stationarity(sums, times),
             assume.exploration([retrievals[s.seq] for s in known.values()], len(episodes)),
             assume.independence(
-                _coupling(shown, {s.seq: i for i, s in known.items()}),
+                coupling(shown, {s.seq: i for i, s in known.items()}),
                 [sum(r) for r in by_context.values()],
                 [len(r) for r in by_context.values()],
             ),
@@ -255,10 +267,6 @@ class Analyst:
         rows = session.rows(_LIVE, namespace=namespace_key(namespace))
         return {r[0]: standing.standing_of(r[1:]) for r in rows}
 
-    def _shown(self, session: Session, namespace: Namespace) -> list[_Shown]:
-        rows = session.rows(_SHOWN, namespace=namespace_key(namespace), episodes=LOOK_BACK)
-        return [_Shown(*r) for r in rows]
-
     def _states(self, session: Session, namespace: Namespace) -> tuple[list[str], States]:
         """The change detectors of the memories with enough retrievals."""
         known = self._memories(session, namespace)
@@ -268,45 +276,14 @@ class Analyst:
         return list(enough), np.concatenate(states) if states else regimes.no_states()
 
 
-def _by_episode(shown: Sequence[_Shown]) -> Iterator[Iterator[_Shown]]:
-    for _, rows in groupby(shown, key=itemgetter(0)):
-        yield rows
-
-
-def _together(shown: Sequence[_Shown], names: Mapping[int, str]) -> CoRetrievals:
-    seen = CoRetrievals()
-    for rows in _by_episode(shown):
-        seen.update(names[x.seq] for x in rows if x.seq in names)
-    return seen
-
-
-def _coupling(shown: Sequence[_Shown], names: Mapping[int, str]) -> list[float]:
-    """The highest share of its episodes that each memory with enough of them spends with one other."""
-    seen = _together(shown, names)
-    best: dict[Any, float] = {m: 0.0 for m, n in seen.shown.items() if n >= ENOUGH}
-    for pair in seen.report(together=1e-9, least=1):
-        for memory in (pair.first, pair.second):
-            if memory in best:
-                share = min(1.0, pair.together / seen.shown[memory])
-                best[memory] = max(best[memory], share)
-    return list(best.values())
-
-
-def _exact(shown: Sequence[_Shown], seqs: Sequence[int]) -> tuple[Any, Any]:
-    number = {seq: i for i, seq in enumerate(seqs)}
-    rows = [x for x in shown if x.seq in number]
-    runs = {eid: i for i, eid in enumerate(dict.fromkeys(x.eid for x in rows))}
-    first = {x.eid: x for x in reversed(rows)}
-    contexts = {c: i for i, c in enumerate(dict.fromkeys(x.context for x in rows))}
-    found = ridge(
-        np.array([runs[x.eid] for x in rows], dtype=np.int64),
-        np.array([number[x.seq] for x in rows], dtype=np.int64),
-        np.array([x.size for x in rows], dtype=np.float64) / UNIT,
-        np.array([first[eid].reward for eid in runs], dtype=np.float64),
-        np.array([contexts[first[eid].context] for eid in runs], dtype=np.int64),
-        memories=len(seqs),
+def _beside_the_most_shown(
+    asked: Mapping[str, standing.Standing], everyone: Mapping[str, standing.Standing]
+) -> dict[str, standing.Standing]:
+    """Those asked about, and as many others as one regression takes: what they were shown with is not to be theirs."""
+    others = sorted(
+        (i for i in everyone if i not in asked), key=lambda i: -everyone[i].evidence.retrievals
     )
-    return found.effect, found.deviation
+    return {**asked, **{i: everyone[i] for i in others[: max(0, LIMIT - len(asked))]}}
 
 
 def _lifts(found: Sequence[MemoryLift | None]) -> Lift:
@@ -335,10 +312,4 @@ _STRATA = Statement(
 _LIVE = Statement(
     f"SELECT m.id, {standing.STANDING_COLUMNS} FROM memories m JOIN evidence e ON e.seq = m.seq "
     "WHERE m.namespace = :namespace AND m.retired_at IS NULL ORDER BY m.seq"
-)
-_SHOWN = Statement(
-    "SELECT x.eid, x.seq, x.size, x.weight, p.reward, COALESCE(x.context, '') FROM exposures x "
-    "JOIN memories m ON m.seq = x.seq JOIN episodes p ON p.eid = x.eid "
-    "WHERE m.namespace = :namespace AND m.retired_at IS NULL AND x.size > 0 "
-    "AND x.eid > (SELECT COALESCE(MAX(eid), 0) FROM episodes) - :episodes ORDER BY x.eid, x.seq"
 )

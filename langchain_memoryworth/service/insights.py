@@ -34,7 +34,11 @@ class Insights:
     governor: Governor
 
     def effects(
-        self, *, exact: bool = False, namespace: Sequence[str] | str | None = None
+        self,
+        memory_id: str | Sequence[str] | None = None,
+        *,
+        exact: bool = False,
+        namespace: Sequence[str] | str | None = None,
     ) -> tuple[MemoryEffect, ...]:
         """What each memory adds to success beside its companions and in its contexts, the most harmful first.
 
@@ -42,13 +46,17 @@ class Insights:
         taken out, as far as the ledger can tell.
 
         Args:
-            exact: The batch regression on the latest 50,000 episodes, instead of the sums that the ledger keeps.
+            memory_id: One id or several; None means all.
+            exact: The batch regression on the latest 50,000 episodes, instead of the sums that the ledger keeps. It takes 4,000
+                memories: those asked about, and beside them the ones that were shown most.
             namespace: None means the store's own.
 
         Raises:
-            InvalidInputError: If there are too many memories for `exact`.
+            InvalidInputError: If more memories than that are asked about for `exact`.
+            MemoryNotFoundError: If there is none by one of the ids.
         """
-        return self.governor.analyst.effects(self._within(namespace), exact=exact)
+        ids = None if memory_id is None else as_ids(memory_id)
+        return self.governor.analyst.effects(self._within(namespace), ids, exact=exact)
 
     aeffects = awaitable(effects)
 
@@ -140,12 +148,22 @@ class Insights:
 
     acalibrated_worth = awaitable(calibrated_worth)
 
-    def companions(self, *, namespace: Sequence[str] | str | None = None) -> tuple[Companions, ...]:
+    def companions(
+        self, *, exact: bool = False, namespace: Sequence[str] | str | None = None
+    ) -> tuple[Companions, ...]:
         """Pairs of memories that are almost always shown together, so that outcomes cannot tell them apart.
 
         Each says what would separate them: a trial of so many retrievals, merging, or diversity.
+
+        Args:
+            exact: Say of each pair what the episodes that did show them apart tell, by the regression of `effects`: the effect
+                of the first minus that of the second, with its deviation.
+            namespace: None means the store's own.
+
+        Raises:
+            InvalidInputError: If more than 4,000 memories are in such pairs, for `exact`.
         """
-        return self.governor.analyst.companions(self._within(namespace))
+        return self.governor.analyst.companions(self._within(namespace), exact=exact)
 
     acompanions = awaitable(companions)
 
