@@ -291,14 +291,20 @@ class PgVectorIndex:
 
 
 def written(vector: Floats) -> str:
-    """A vector as pgvector reads it, to the last bit."""
-    return "[" + ",".join(map(str, vector.tolist())) + "]"
+    """A vector as pgvector reads it, to the last bit, which takes nine digits of a float32.
+
+    >>> written(np.array([0.1, 1.0], np.float32))
+    '[0.100000001,1]'
+    """
+    return "[" + ",".join(map("%.9g".__mod__, vector.tolist())) + "]"
 
 
 def _statements(place: str) -> dict[str, Statement]:
-    distance = f'v.embedding OPERATOR("{place}".<#>) CAST(:query AS "{place}".vector)'
+    # The query is kilobytes of text, so it is sent once; what depends on no row is a constant to the graph.
+    asked = f'WITH asked AS (SELECT CAST(:query AS "{place}".vector) AS vector) '
+    distance = f'v.embedding OPERATOR("{place}".<#>) (SELECT vector FROM asked)'
     select = (
-        f"SELECT v.seq, -({distance}) AS similarity, m.added_at, "
+        f"{asked}SELECT v.seq, -({distance}) AS similarity, m.added_at, "
         "e.positive, e.negative, e.size, e.squared, e.surprise "
         "FROM vectors v JOIN memories m ON m.seq = v.seq JOIN evidence e ON e.seq = v.seq "
         "WHERE m.namespace = :namespace AND m.retired_at IS NULL AND e.status = ANY(:statuses) "
