@@ -48,6 +48,7 @@ def run(*, quick: bool) -> list[Row]:
             _in_memory(place, many, rounds),
             _memory(place, many),
             _sqlite_search(place, many, some),
+            *_in_memory_outcomes(place, few, outcomes),
             *(row for way in _WAYS for row in _outcomes(place, few, way, outcomes)),
         ]
 
@@ -154,6 +155,12 @@ def _sqlite_search(place: Path, count: int, rounds: int) -> Row:
     )
 
 
+def _in_memory_outcomes(place: Path, count: int, rounds: int) -> list[Row]:
+    theirs = in_memory(Known(count), count)
+    with filled(place / "outcomes.db", unit_vectors(count)) as store:
+        return counted(_IN_MEMORY, theirs, store, count, rounds, "NORMAL; theirs keeps nothing")
+
+
 class _Way(NamedTuple):
     """How both write, and how many times as long theirs was to take: in two batches, and one by one."""
 
@@ -178,30 +185,43 @@ def _outcomes(place: Path, count: int, way: _Way, rounds: int) -> list[Row]:
     filled(path, unit_vectors(count), way.ours).close()
     theirs = _sqlite(place / f"theirs-{number}.db", count, way.theirs)
     with opened(path, way.ours) as store:
-        work = [_ours(store)]
-        work += [Side(_batched(theirs, count)), Side(_single(theirs, count))]
-        work += [Side(_batched(theirs, count, index=False))]
-        ours, *others = all_in_turn([[side] for side in work], rounds=rounds, warmup=1)
+        targets = (way.batched, way.single, None)
+        rows = counted(_SQLITE, theirs, store, count, rounds, way.name, targets)
     theirs.conn.close()
-    cases = (
-        ("in two batches", way.batched),
-        ("item by item", way.single),
-        ("in two batches, their vectors left as they are", None),
-    )
+    return rows
+
+
+def counted(
+    name: str,
+    theirs: Any,
+    store: MemoryWorthStore,
+    count: int,
+    rounds: int,
+    mode: str,
+    targets: Sequence[float | None] = (None, None, None),
+) -> list[Row]:
+    """The counters of an outcome kept in items of theirs, in each way there is, beside an outcome of ours."""
+    ways = {
+        "in two batches": _batched(theirs, count),
+        "item by item": _single(theirs, count),
+        "in two batches, their vectors left as they are": _batched(theirs, count, index=False),
+    }
+    sides = [[_outcome(store)], *([Side(work)] for work in ways.values())]
+    ours, *others = all_in_turn(sides, rounds=rounds, warmup=1)
     return [
         ratio_row(
-            f"{_SQLITE}, counters of 8 items read and written {how}",
+            f"{name}, counters of 8 items read and written {how}",
             _OUTCOME,
             Pairs(taken, ours),
-            mode=way.name,
+            mode=mode,
             target=target,
             at_least=True,
         )
-        for (how, target), taken in zip(cases, others, strict=True)
+        for how, target, taken in zip(ways, targets, others, strict=True)
     ]
 
 
-def _ours(store: MemoryWorthStore) -> Side:
+def _outcome(store: MemoryWorthStore) -> Side:
     ids: dict[int, str] = {}
     asked = queries()
 

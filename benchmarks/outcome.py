@@ -25,7 +25,7 @@ from benchmarks.data import (
     unit_vectors,
 )
 from benchmarks.replay import replayed
-from benchmarks.rows import Row, ratio_row
+from benchmarks.rows import Row, outcomes_a_second, ratio_row
 from benchmarks.timing import COPIES, Pairs, Side, all_in_turn
 from langchain_memoryworth import MemoryWorthStore
 from langchain_memoryworth.records import EpisodeKey
@@ -60,15 +60,16 @@ def _batches(place: Path, count: int, mode: Durability, size: int, rounds: int) 
         [batch_of(s, shown, size) for s in stores],
         [batch_by_hand(b, shown, size) for b in bare],
     ]
-    taken = all_in_turn(sides, rounds=rounds, warmup=1)
+    pairs = Pairs(*all_in_turn(sides, rounds=rounds, warmup=1))
     for opened_ in (*stores, *bare):
         opened_.close()
     return ratio_row(
         f"{size} outcomes by `record_outcomes`",
         "`sqlite3` by hand, in one transaction",
-        Pairs(*taken),
+        pairs,
         mode=mode.upper(),
         target=1.25,  # 0.8 times as many a second
+        note=outcomes_a_second(pairs, size, "by hand"),
     )
 
 
@@ -101,10 +102,12 @@ def _rows(place: Path, vectors: Floats, mode: Durability, rounds: int) -> list[R
     by_hand = "`sqlite3` by hand"
     name = "8 documents shown, by id, and their outcome"
     more: dict[str, Any] = {"mode": mode.upper()}
+    one, alone = Pairs(by_ids, by_ids_by_hand), Pairs(outcome, outcome_by_hand)
+    note, note_alone = (outcomes_a_second(pairs, 1, "by hand") for pairs in (one, alone))
     return [
-        ratio_row(name, by_hand, Pairs(by_ids, by_ids_by_hand), target=1.5, **more),
+        ratio_row(name, by_hand, one, target=1.5, note=note, **more),
         ratio_row(f"{name}: our statements alone", by_hand, Pairs(again, by_ids_by_hand), **more),
-        ratio_row("a success alone", by_hand, Pairs(outcome, outcome_by_hand), **more),
+        ratio_row("a success alone", by_hand, alone, note=note_alone, **more),
         ratio_row(
             f"a failure alone, with {_FAILS - 1} successes before it",
             by_hand,

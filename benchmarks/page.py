@@ -19,7 +19,9 @@ Absolute times move with the neighbours of the machine; ratios are the figures t
 measured on a page of its own, [which rule decides best](governance-benchmark.md).
 
 Durability: NORMAL is SQLite's WAL with `synchronous=NORMAL` (a crash of the process loses nothing), FULL is
-`synchronous=FULL` (nor does a power failure). Both sides of a figure always have the same."""
+`synchronous=FULL` (nor does a power failure), `synchronous_commit=on` is how Postgres comes (nor does a power failure of
+the server). Both sides of a figure have the same, except where the row says so, and where the other side keeps nothing:
+`InMemoryStore`, `InMemoryVectorStore` and FAISS lose everything with the process."""
 
 
 def render(

@@ -78,7 +78,14 @@ SUBJECTS = (
         "postgres_store",
         "The store of LangGraph on Postgres",
         "Both on one server with pgvector, reached by a socket. Theirs searches in the server, with its own index and a filter; "
-        "ours in the worker, and commits the exposures to the server.",
+        "ours in the worker, and commits the exposures to the server. An outcome is one as above.",
+    ),
+    Subject(
+        "pgvector",
+        "Vectors in Postgres",
+        '`index="pgvector"`, searched in the server, and `index="flat"`, searched in the worker: one server, reached by a socket, '
+        "the same memories, k = 10, looked up only. The vectors are grown from sentences that all-MiniLM-L6-v2 has embedded. A topic is "
+        "that share of all memories which is nearest to a query, and what is asked is about it. Recall is against `flat`, which is exact.",
     ),
     Subject(
         "chroma",

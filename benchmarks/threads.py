@@ -17,7 +17,7 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 
 from benchmarks.data import DIMENSION, K, folder, text_of, unit_vectors
 from benchmarks.postgres import server_in
-from benchmarks.rows import Row, ratio_row
+from benchmarks.rows import Row, outcomes_a_second, ratio_row
 from benchmarks.timing import Side, in_turn
 from langchain_memoryworth import MemoryWorthStore
 from langchain_memoryworth.records import EpisodeKey
@@ -56,15 +56,12 @@ def _row(
     pairs = in_turn([together], [alone], rounds=rounds, warmup=1)
     for store in stores:
         store.close()
-    shared, single = (
-        float(_THREADS * each / np.median(side)) for side in (pairs.ours, pairs.reference)
-    )
     return ratio_row(
         f"{_THREADS} threads, an outcome after the other, with a group commit, {name}",
         "the same without",
         pairs,
         mode="FULL",
-        note=f"{shared:,.0f} outcomes a second, {single:,.0f} without",
+        note=outcomes_a_second(pairs, _THREADS * each, "without"),
     )
 
 

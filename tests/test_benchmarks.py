@@ -29,20 +29,23 @@ EXPECTED = {
         "a failure alone",
         "search, documents",
         "outcomes by `record_outcomes`",
+        "outcomes a second",
         "NORMAL",
         "FULL",
     ],
-    "outcome_postgres": ["and their outcome", "outcomes by `record_outcomes`", "psycopg"],
+    "outcome_postgres": ["and their outcome", "outcomes by `record_outcomes`", "psycopg", "outcomes a second"],
     "threads": ["group commit", "SQLite", "Postgres", "outcomes a second"],
     "stores": ["InMemoryVectorStore", "of langchain-community", "30% held back"],
     "langgraph_stores": [
         "`InMemoryStore` of LangGraph, search among",
         "memory of",
+        "`InMemoryStore` of LangGraph, counters",
         "`SqliteStore` of LangGraph, search among",
         "two batches",
         "item by item",
     ],
-    "postgres_store": ["`PostgresStore`"],
+    "postgres_store": ["`PostgresStore`", "with a filter", "two batches", "item by item"],
+    "pgvector": ["0% held back", "90% held back topic", "recall@10", "the graph"],
     "chroma": ["no filter", "a filter"],
     "minilm": ["recorded in an episode |", "with the scan itself"],
     "memory": ["opened and asked"],
@@ -108,7 +111,7 @@ def test_a_miss_is_said_on_the_page() -> None:
 
 def test_every_subject_with_a_target_can_say_why_it_is_missed() -> None:
     without = {s.name for s in SUBJECTS} - {name for name, _ in REASONS}
-    assert without == {"memory", "chroma", "threads"}  # they have none
+    assert without == {"memory", "chroma", "threads", "pgvector"}  # they have none
     for (name, part), text in REASONS.items():
         assert part in " ".join(EXPECTED[name])
         assert reason(name, part) == text
