@@ -33,7 +33,12 @@ EXPECTED = {
         "NORMAL",
         "FULL",
     ],
-    "outcome_postgres": ["and their outcome", "outcomes by `record_outcomes`", "psycopg", "outcomes a second"],
+    "outcome_postgres": [
+        "and their outcome",
+        "outcomes by `record_outcomes`",
+        "psycopg",
+        "outcomes a second",
+    ],
     "threads": ["group commit", "SQLite", "Postgres", "outcomes a second"],
     "stores": ["InMemoryVectorStore", "of langchain-community", "30% held back"],
     "langgraph_stores": [

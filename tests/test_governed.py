@@ -638,3 +638,24 @@ def test_what_is_governed_already_is_not_governed_twice(
     for source in (memories, memories.as_retriever(), govern(vectors, memories)):
         with pytest.raises(ValidationError, match="governed already"):
             govern(source, memories)
+
+
+def test_what_is_erased_has_to_be_deleted_in_the_source_too(make_store: StoreMaker) -> None:
+    """Else it is a new memory, as docs/governance.md says: the ledger has nothing left to know it by."""
+    memories = make_store(policy=STRICT)
+    source = InMemoryVectorStore(HashedWords())
+    source.add_texts(["apple", "kale"], ids=["a", "k"])
+    retriever = govern(source, memories, k=1)
+    with memories.episode() as episode:
+        retriever.invoke("apple")
+    episode.record(False)
+    assert [m.id for m in memories.suppressed()] == ["a"]
+    assert memories.erase("a").memories == 1
+    with memories.episode("again"):
+        assert [d.id for d in retriever.invoke("apple")] == ["a"]
+    assert memories.evidence("a").retrievals == 0
+    memories.erase("a")
+    source.delete(["a"])
+    with memories.episode("gone"):
+        assert [d.id for d in retriever.invoke("apple")] == ["k"]
+    assert_exact(memories)

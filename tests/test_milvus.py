@@ -13,6 +13,7 @@ from langchain_milvus import Milvus
 
 from langchain_memoryworth import MemoryWorthStore, govern
 from tests.fakes import HashedWords, assert_exact
+from tests.ledger_server import Server, new_schema
 from tests.policies import plain
 
 StoreMaker = Callable[..., MemoryWorthStore]
@@ -44,14 +45,27 @@ def hide(memories: MemoryWorthStore, retriever: object, text: str) -> None:
     assert [m.id for m in memories.suppressed()] == [text]
 
 
-@pytest.mark.parametrize("metric", ["COSINE", "L2", "IP"])
+@pytest.fixture
+def ledgers(request: pytest.FixtureRequest, make_store: StoreMaker) -> MemoryWorthStore:
+    """On SQLite, or on Postgres, as for a cluster of Milvus."""
+    if request.param == "sqlite":
+        return make_store(policy=STRICT)
+    server: Server = request.getfixturevalue("ledger")
+    return make_store(new_schema(server), policy=STRICT)
+
+
+@pytest.mark.parametrize(
+    ("metric", "ledgers"),
+    [("COSINE", "sqlite"), ("COSINE", "postgres"), ("L2", "sqlite"), ("IP", "sqlite")],
+    indirect=["ledgers"],
+)
 @pytest.mark.parametrize("arguments", [{}, EVEN])
 @pytest.mark.parametrize("way", ["sync", "async"])
 def test_k_are_served_beside_what_is_held_back(
-    make_store: StoreMaker, tmp_path: Path, metric: str, arguments: dict[str, str], way: str
+    ledgers: MemoryWorthStore, tmp_path: Path, metric: str, arguments: dict[str, str], way: str
 ) -> None:
     """Milvus makes its async client in the loop that it is first opened in, so it is opened there."""
-    memories = make_store(policy=STRICT)
+    memories = ledgers
 
     async def session() -> tuple[list[str], list[str], list[str]]:
         with milvus(tmp_path, metric) as store:

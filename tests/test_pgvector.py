@@ -10,11 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy import make_url
 
 from langchain_memoryworth import MemoryWorthStore
 from langchain_memoryworth.errors import InvalidInputError, MissingExtensionError
 from langchain_memoryworth.vectors import pgvector_index
-from tests.fakes import Clock, HashedWords, assert_is_top, brute, execute, query, unit
+from tests.fakes import (
+    Clock,
+    HashedWords,
+    assert_exact,
+    assert_is_top,
+    brute,
+    execute,
+    query,
+    unit,
+)
 from tests.ledger_server import Server, new_schema
 from tests.policies import plain
 from tests.test_statuses import (  # noqa: F401
@@ -173,6 +183,31 @@ def test_an_outcome_does_not_touch_the_vectors(store: MemoryWorthStore) -> None:
         store.similarity_search("apple", k=1)
     store.record_outcome("run", False)
     assert query(store, "SELECT ctid::text, xmin::text FROM vectors") == before
+
+
+def test_the_documented_role_is_enough(make_store: StoreMaker, url: str) -> None:
+    """The statements are those of docs/scale.md; the owner has opened the store after the first memory was added."""
+    with make_store(url) as owner:
+        owner.add_texts(["apple"], ids=["a"])
+        role = f"worker_{make_url(url).database}"
+        for statement in (
+            f"CREATE ROLE {role} LOGIN",
+            f"GRANT USAGE ON SCHEMA memoryworth TO {role}",
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA memoryworth TO {role}",
+            f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA memoryworth TO {role}",
+        ):
+            execute(owner, statement)
+    worker = make_store(url.replace("postgres:", f"{role}:"), policy=plain(v_min=1))
+    worker.add_texts(["pear"], ids=["p"])
+    with worker.episode("run"):
+        assert {d.id for d in worker.similarity_search("apple", k=2)} == {"a", "p"}
+    worker.record_outcome("run", False)
+    assert worker.similarity_search("apple", k=2) == []
+    worker.restore("a")
+    assert [d.id for d in worker.similarity_search("pear", k=2)] == ["a"]
+    worker.erase("a")
+    assert query(worker, "SELECT current_user, COUNT(*) FROM vectors") == [(role, 1)]
+    assert_exact(worker)
 
 
 def test_a_server_without_pgvector_says_so(ledger: Server, embedding: HashedWords) -> None:

@@ -14,6 +14,7 @@ from langchain_tests.integration_tests import (
 
 from langchain_memoryworth import MemoryWorthRetriever, MemoryWorthStore
 from tests.fakes import HashedWords
+from tests.ledger_server import Server, new_schema
 from tests.runs_fixtures import filled
 
 
@@ -35,6 +36,20 @@ class TestStoreOnFile(VectorStoreIntegrationTests):
     @pytest.fixture
     def vectorstore(self, file_url: str) -> Iterator[VectorStore]:
         with MemoryWorthStore(file_url, self.get_embeddings()) as store:
+            yield store
+
+
+class TestStoreOnPostgres(VectorStoreIntegrationTests):
+    @pytest.fixture
+    def vectorstore(self, ledger: Server) -> Iterator[VectorStore]:
+        with MemoryWorthStore(new_schema(ledger), self.get_embeddings()) as store:
+            yield store
+
+
+class TestStoreOnPgvector(VectorStoreIntegrationTests):
+    @pytest.fixture
+    def vectorstore(self, postgres: str) -> Iterator[VectorStore]:
+        with MemoryWorthStore(postgres, self.get_embeddings(), index="pgvector") as store:
             yield store
 
 

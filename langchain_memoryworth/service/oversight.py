@@ -48,6 +48,8 @@ class Oversight(Decisions):
         """Remove memories for good: text, vector, metadata, all versions, and every mention of the id.
 
         Only numbers are left, so that the worth of other memories does not change. This cannot be taken back.
+        In a vector store that is governed the document has to be deleted as well, and first: what it still returns
+        is a new memory, because nothing is kept by which it could be known.
 
         Args:
             memory_id: One id or several.
