@@ -29,9 +29,6 @@ from langchain_memoryworth.vectors.pgvector_index import EXACT
 
 _COMMAND = "python -m benchmarks.network"
 _SOCKET = ".s.PGSQL.5432"
-_DELAY_S = 0.1
-"""Each way; what varies in the work of a call has to be less, or it would count as a round trip."""
-_TIMES = 5
 
 
 class Cost(NamedTuple):
@@ -49,24 +46,38 @@ class Line:
     Args:
         place: Folder of its own socket.
         server: Folder of the server's.
+        delay: Seconds that everything is held back, each way; what varies in the work of a call has to be less, or it would
+            count as a round trip.
+        times: How often a call is measured.
     """
 
-    def __init__(self, place: Path, server: Path) -> None:
-        self.delay = 0.0
+    def __init__(self, place: Path, server: Path, delay: float, times: int) -> None:
+        self._delay, self._times = delay, times
+        self._holds = 0.0
         self.bytes = [0, 0]
         self._server = str(server / _SOCKET)
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(str(place / _SOCKET))
         self._listening.listen()
+        self._open = [self._listening]
         Thread(target=self._accept, daemon=True).start()
 
+    def close(self) -> None:
+        """End all connections."""
+        for each in self._open:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)  # wakes who waits for it
+            each.close()
+
     def _accept(self) -> None:
-        while True:
-            client, _ = self._listening.accept()
-            server = socket.socket(socket.AF_UNIX)
-            server.connect(self._server)
-            self._join(client, server, 0)
-            self._join(server, client, 1)
+        with suppress(OSError):  # closed
+            while True:
+                client, _ = self._listening.accept()
+                server = socket.socket(socket.AF_UNIX)
+                self._open += client, server
+                server.connect(self._server)
+                self._join(client, server, 0)
+                self._join(server, client, 1)
 
     def _join(self, source: socket.socket, target: socket.socket, way: int) -> None:
         held: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
@@ -74,10 +85,12 @@ class Line:
         def take() -> None:
             data = b"-"
             while data:
-                with suppress(OSError):
+                try:
                     data = source.recv(1 << 16)
+                except OSError:
+                    data = b""
                 self.bytes[way] += len(data)
-                held.put((time.monotonic() + self.delay, data))
+                held.put((time.monotonic() + self._holds, data))
 
         def give() -> None:
             while True:
@@ -96,10 +109,10 @@ class Line:
     ) -> Cost:
         """Of the work, which is done with other things each time: first without a delay and then with it, again and again."""
         waited = []
-        for number in range(0, 2 * _TIMES, 2):
+        for number in range(0, 2 * self._times, 2):
             waited.append(-self._taken(number, 0.0, before, work))
-            waited[-1] += self._taken(number + 1, _DELAY_S, before, work)
-        return Cost(call, *self.bytes, round(median(waited) / (2 * _DELAY_S)))
+            waited[-1] += self._taken(number + 1, self._delay, before, work)
+        return Cost(call, *self.bytes, round(median(waited) / (2 * self._delay)))
 
     def _taken(
         self,
@@ -109,30 +122,32 @@ class Line:
         work: Callable[[int], object],
     ) -> float:
         before(number)
-        self.bytes, self.delay = [0, 0], delay
+        self.bytes, self._holds = [0, 0], delay
         begin = time.monotonic()
         work(number)
         taken = time.monotonic() - begin
-        self.delay = 0.0
+        self._holds = 0.0
         return taken
 
 
 @contextmanager
-def _line(place: Path) -> Iterator[tuple[Line, str]]:
+def _line(place: Path, delay: float, times: int) -> Iterator[tuple[Line, str]]:
     with server_in(place) as server:
-        folder_ = place / "line"
-        folder_.mkdir()
-        host = make_url(server).query["host"]
-        yield (
-            Line(folder_, Path(str(host))),
-            f"postgresql+psycopg://postgres@/postgres?host={folder_}",
-        )
+        front = place / "line"
+        front.mkdir()
+        line = Line(front, Path(str(make_url(server).query["host"])), delay, times)
+        try:
+            yield line, f"postgresql+psycopg://postgres@/postgres?host={front}"
+        finally:
+            line.close()
 
 
-def measured(few: int, many: int, batches: Sequence[int]) -> list[Cost]:
+def measured(
+    few: int, many: int, batches: Sequence[int], *, delay: float = 0.1, times: int = 5
+) -> list[Cost]:
     """Searches with the vectors in the worker and in the server, and outcomes."""
     costs: list[Cost] = []
-    with folder() as place, _line(place) as (line, url):
+    with folder() as place, _line(place, delay, times) as (line, url):
         ways: tuple[tuple[Kind, int], ...] = (("flat", many), ("pgvector", many), ("pgvector", few))
         for index, count in ways:
             with _opened(f"{url}&schema={index}{count}", index, count) as store:
@@ -194,7 +209,7 @@ def page(costs: Sequence[Cost]) -> str:
     """The table in Markdown."""
     rows = [[c.call, _kb(c.sent), _kb(c.received), str(c.turns)] for c in costs]
     return (
-        f"`{_COMMAND}`: {DIMENSION} dimensions, k={K}, the default policy, no outcome yet.\n\n"
+        f"`{_COMMAND}`: {DIMENSION} dimensions, k={K}, the default policy, searches before the first outcome, of outcomes one in five is a failure.\n\n"
         + table(("call", "sent, kB", "received, kB", "round trips"), rows)
     )
 

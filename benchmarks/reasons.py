@@ -53,7 +53,7 @@ REASONS: Mapping[tuple[str, str], str] = {
         "to be expected without it, base rates and verdicts. It is a fixed time in Python, which only a wait for the disk hides"
     ),
     ("postgres_store", ""): (
-        "most of ours is the commit of the exposures to the server, five round trips and a write to its log, which is the same "
+        "most of ours is the commit of the exposures to the server, three round trips and a write to its log, which is the same "
         "however many memories there are; theirs only reads"
     ),
     ("minilm", ""): (

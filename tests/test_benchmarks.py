@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import curve, million
-from benchmarks.data import opened, unit_vectors
+from benchmarks import curve, million, network
+from benchmarks.data import K, opened, unit_vectors
 from benchmarks.page import render
 from benchmarks.reasons import REASONS, reason
 from benchmarks.rows import Row, excess_row, ratio_row
@@ -150,6 +150,25 @@ def test_sentences_are_those_of_docstrings(tmp_path: Path) -> None:
     )
     (tmp_path / "broken.py").write_text("def (")
     assert list(sentences([tmp_path])) == [plain]
+
+
+def test_the_line_in_small() -> None:
+    """Of the round trips nothing is asserted: they are told from times."""
+    costs = network.measured(20, 30, (1, 2), delay=0.01, times=1)
+    recorded = ("looked up only", "in an episode")
+    flat, pgvector, few = (
+        [c for c in costs if c.call.startswith(f'`index="{index}"`, {count} memories')]
+        for index, count in (("flat", 30), ("pgvector", 30), ("pgvector", 20))
+    )
+    for searches in (flat, pgvector, few):
+        assert [c.call.split(", ")[-1] for c in searches] == list(recorded)
+    outcomes = costs[2:4]
+    assert [c.call for c in outcomes] == ["`record_outcome`", "`record_outcomes`, 2 runs"]
+    query_ = 384 * 9  # characters at least
+    assert flat[0].sent < query_
+    assert all(query_ < c.sent < 3 * query_ for c in (pgvector[0], few[0]))  # once, not twice
+    assert pgvector[0].received > few[0].received > K * 60
+    assert network.page(costs).count("\n| ") == 2 + len(costs)
 
 
 def test_the_curve_in_small(tmp_path: Path) -> None:
