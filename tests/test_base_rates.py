@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from benchmarks.base_rates import base_rate
 from benchmarks.outages import World
 from langchain_memoryworth.errors import InvalidInputError
-from langchain_memoryworth.estimators.base_rates import low_threshold, room
+from langchain_memoryworth.estimators.base_rates import LEAST, low_threshold, room
+
+probabilities = st.floats(0, 1)
 
 # -- arithmetic
 
@@ -73,7 +75,27 @@ def test_something_to_compare_with_is_needed(given) -> None:
         low_threshold(None, **given)
 
 
+@given(probabilities, probabilities, probabilities, probabilities)
+def test_a_threshold_moves_with_what_it_is_made_of(theta, expected, margin, more) -> None:
+    """At most the absolute one and at most what was to be expected; never below 0."""
+    limit = low_threshold(theta, expected, margin_low=margin)
+    assert 0 <= limit <= min(theta, expected)
+    assert low_threshold(max(theta, more), expected, margin_low=margin) >= limit
+    assert low_threshold(theta, max(expected, more), margin_low=margin) >= limit
+    assert low_threshold(theta, expected, margin_low=max(margin, more)) <= limit
+
+
 # -- guard rails
+
+
+@given(st.integers(0, 10_000), st.integers(0, 500), probabilities, probabilities)
+def test_there_is_room_for_the_share_or_for_one(total, more, share, larger) -> None:
+    allowed = room(total, share=share)
+    assert 0 <= allowed <= max(1, share * total + 1e-9)
+    assert (allowed == 0) == (total < LEAST)
+    assert room(total + more, share=share) >= allowed
+    assert room(total, share=max(share, larger)) >= allowed
+    assert room(total, share=1.0) in {0, total}
 
 
 def test_one_is_always_allowed_from_twenty_on_and_none_below() -> None:

@@ -198,6 +198,46 @@ def test_ridge_is_what_a_dense_solution_gives_and_the_online_effects_approach_it
     assert np.corrcoef(fit.effect, online_effects(log))[0, 1] > 0.95
 
 
+logs = st.lists(
+    st.tuples(
+        st.dictionaries(st.integers(0, 4), st.floats(0, 1), max_size=4),
+        st.floats(0, 1),
+        st.integers(0, 1),
+    ),
+    min_size=10,
+    max_size=25,
+)
+"""Episodes: sizes of the memories shown of five, the reward, and the context of two."""
+
+
+def fitted(log):
+    exposures = [(t, m, size) for t, (shown, _, _) in enumerate(log) for m, size in shown.items()]
+    episode, memory, size = np.array(exposures).reshape(-1, 3).T
+    rewards, contexts = (np.array([entry[i] for entry in log]) for i in (1, 2))
+    return ridge(episode.astype(int), memory.astype(int), size, rewards, contexts, memories=5)
+
+
+@given(logs, st.randoms(use_true_random=False))
+def test_ridge_does_not_ask_for_the_order_of_the_episodes(log, random):
+    fit, shuffled = fitted(log), fitted(random.sample(log, len(log)))
+    for one, other in zip(fit, shuffled, strict=True):
+        assert one == pytest.approx(other, abs=1e-9)
+
+
+@given(logs.filter(lambda log: len(log) > 10), st.data())
+def test_ridge_after_an_episode_is_taken_back_is_the_one_without_it(log, data):
+    """The evidence of the whole log less that of the episode, solved densely, against ridge on the others."""
+    gone = data.draw(st.integers(0, len(log) - 1))
+    design, rewards = np.zeros((len(log), 7)), np.array([reward for _, reward, _ in log])
+    for t, (shown, _, context) in enumerate(log):
+        design[t, list(shown)], design[t, 5 + context] = list(shown.values()), 1
+    gram = design.T @ design - np.outer(design[gone], design[gone])
+    moment = design.T @ rewards - design[gone] * rewards[gone]
+    penalty = np.diag([STRENGTH] * 5 + [1e-9] * 2)  # a context may be gone with the episode
+    fit = fitted(log[:gone] + log[gone + 1 :])
+    assert fit.effect == pytest.approx(np.linalg.solve(gram + penalty, moment)[:5], abs=1e-6)
+
+
 def test_ridge_without_evidence_is_the_prior():
     none = np.zeros(0, dtype=np.int64)
     fit = ridge(none, none, np.zeros(0), np.zeros(0), none, memories=2)

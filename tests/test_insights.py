@@ -118,6 +118,17 @@ def test_effects_of_some_memories_are_those_among_all(pool: MemoryWorthStore) ->
             pool.effects(["m1", "gone"], exact=exact)
 
 
+def test_the_regression_after_an_outcome_is_withdrawn_is_the_one_without_it(
+    pool: MemoryWorthStore,
+) -> None:
+    played(pool)
+    before = pool.effects(exact=True)
+    run(pool, "wrong", ["m0", "m1", "m2"], 0.0, "hard")
+    assert pool.effects(exact=True) != before
+    pool.withdraw_outcome("wrong")
+    assert pool.effects(exact=True) == before
+
+
 def test_a_regression_on_some_of_many_memories_has_those_shown_most_beside_them(
     pool: MemoryWorthStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

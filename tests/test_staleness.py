@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.estimators import drift
@@ -46,6 +48,42 @@ def test_what_was_never_high_enough_or_long_enough_is_not() -> None:
     assert not stale(["a"], states, theta=0.4, least=200)
     assert not stale(["a"], drift.fresh(1), theta=0.4)
     assert stale([], drift.fresh(0), theta=0.4) == []
+
+
+fallen = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(0, 25), st.floats(0.3, 1)), min_size=1, max_size=6
+)
+"""For each memory its successes in a row, its failures after them, and what was to be expected."""
+
+
+def after(runs: list[tuple[int, int, float]]) -> drift.States:
+    heard = [
+        [drift.Heard(i, float(i <= good), 1.0, expected) for i in range(1, good + bad + 1)]
+        for good, bad, expected in runs
+    ]
+    return drift.updates(drift.fresh(len(runs)), heard)
+
+
+@given(fallen, st.randoms(use_true_random=False))
+def test_the_order_of_the_memories_does_not_matter(runs, random) -> None:
+    states, order = after(runs), random.sample(range(len(runs)), len(runs))
+    names = [f"m{i}" for i in range(len(runs))]
+    found = stale([names[i] for i in order], states[order], margin=0.1)
+    assert {d.memory_id: d for d in found} == {
+        d.memory_id: d for d in stale(names, states, margin=0.1)
+    }
+    surest = [d.probability for d in found]
+    assert surest == sorted(surest, reverse=True)
+
+
+@given(fallen, st.floats(0, 0.5), st.floats(0, 0.5))
+def test_whoever_asks_for_a_wider_margin_hears_of_no_more(runs, one, other) -> None:
+    states, names = after(runs), [f"m{i}" for i in range(len(runs))]
+    narrow, wide = (
+        {d.memory_id: d for d in stale(names, states, margin=m)} for m in sorted((one, other))
+    )
+    assert wide.keys() <= narrow.keys()
+    assert all(d.probability <= narrow[i].probability + 1e-12 for i, d in wide.items())
 
 
 def test_a_threshold_is_needed() -> None:
