@@ -312,20 +312,27 @@ def test_wrong_rules(field: str, value: float) -> None:
 
 
 def test_the_paper_is_the_paper() -> None:
+    """Its three numbers by the ratio alone; whatever else a policy can do is off."""
+    expected = {
+        "theta_high": 0.60,
+        "theta_low": 0.40,
+        "v_min": 10,
+        "confidence": None,
+        "margin_low": None,
+        "harm": None,
+        "decline": None,
+        "max_suppressed": 1.0,
+        "effect_weight": 0.0,
+        "hysteresis": 0.0,
+        "exploration": 0.0,
+        "uncertain": "worth",
+        "rank": (1.0, 0.0, 0.0),
+        "hold_out": 0.0,
+        "diversity_floor": 0.0,
+    }
     paper = Policy.paper()
-    assert (
-        paper.confidence,
-        paper.margin_low,
-        paper.harm,
-        paper.max_suppressed,
-        paper.hold_out,
-    ) == (
-        None,
-        None,
-        None,
-        1.0,
-        0.0,
-    )
+    assert {name: getattr(paper, name) for name in expected} == expected
+    assert Policy.paper(rank=(0.6, 0.4)).rank == (0.6, 0.4, 0.0)
 
 
 # -- ranking by effect ------------------------------------------------------------------------------------------

@@ -106,14 +106,6 @@ def test_a_bystander_is_uncertain_however_often_it_stood_by() -> None:
     assert plain().verdict(e) is Verdict.UNCERTAIN
 
 
-def test_the_papers_policy() -> None:
-    policy = Policy.paper()
-    assert (policy.theta_high, policy.theta_low, policy.v_min) == (0.60, 0.40, 10)
-    assert policy.rank == (1.0, 0.0, 0.0)
-    assert policy.hysteresis == 0
-    assert Policy.paper(rank=(0.6, 0.4)).rank == (0.6, 0.4, 0.0)
-
-
 whole = st.integers(0, 200)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.governance.pools import topic_pool
 from langchain_memoryworth.estimators import contexts
-from langchain_memoryworth.estimators.effects import effect, expected, surprise
+from langchain_memoryworth.estimators.effects import effect_of, expected, surprise
 from langchain_memoryworth.estimators.evidence import UNIT
 from langchain_memoryworth.estimators.hitchhikers import CoRetrievals
 
@@ -29,7 +29,7 @@ def measure() -> dict[str, float]:
 
 
 def _effects() -> None:
-    current = [effect(0.5 * m, 20.0 + m) for m in range(8)]
+    current = [effect_of(m * UNIT // 2, (20 + m) * UNIT) for m in range(8)]
     for expectation in expected(0.5, current):
         surprise(1.0, expectation, UNIT)
 

@@ -46,6 +46,9 @@ def low_threshold(
     Raises:
         InvalidInputError: If nothing is given to compare with.
 
+    References:
+        When to Forget, Definition 3.2, for the absolute threshold. The relative one is ours: `benchmarks/outages.py` tries it.
+
     Examples:
         >>> low_threshold(0.4, [0.8, 0.5, 0.1]).round(2).tolist()
         [0.4, 0.3, 0.0]
@@ -69,6 +72,10 @@ def room(total: int, *, share: float = SHARE, least: int = LEAST) -> int:
 
     Raises:
         InvalidInputError: If the share is not in [0, 1].
+
+    References:
+        Ours, and a plain count: where a rule errs about many memories at once, as the paper's does where tasks are hard
+        (`benchmarks/hard_pool.py`), it bounds what that can cost.
 
     Examples:
         >>> room(19), room(20), room(307), room(20, share=0.01)

@@ -44,6 +44,10 @@ def effect_coordinates(
     Raises:
         InvalidInputError: As `effects.effect`, or if the bounds do not lie about 0.
 
+    References:
+        When to Forget, Experiment 5, ranks by worth beside similarity, neither centred nor bounded. A term of a memory's own
+        as coordinates of an inner product: Bachrach et al. (2014), Speeding up the Xbox recommender system, RecSys.
+
     Examples:
         >>> rows = effect_coordinates([0.0, 8.0], [0.0, 16.0])
         >>> (rows @ effect_query(1.0, optimism=0.5)).round(3).tolist()
@@ -72,5 +76,8 @@ def effect_query(weight: float, *, optimism: float, noise: float = NOISE) -> Flo
 
     Returns:
         float64 of shape (2,).
+
+    References:
+        Auer (2002), Using confidence bounds for exploitation-exploration trade-offs, JMLR 3: the mean plus c deviations.
     """
     return np.array([weight, weight * optimism * noise**0.5])
