@@ -140,7 +140,10 @@ def test_a_regression_on_some_of_many_memories_has_those_shown_most_beside_them(
     [rare] = pool.effects("m9", exact=True)
     assert rare.memory_id == "m9"
     assert [e.memory_id for e in pool.effects(["m0", "m1"], exact=True)] == ["m1", "m0"]
-    assert len(pool.companions(exact=True)) == 1
+    [pair] = pool.companions(exact=True)
+    assert pair.difference is not None
+    monkeypatch.setattr(analyst, "LIMIT", 1)
+    assert pool.companions(exact=True) == pool.companions()
 
 
 def test_what_was_good_and_has_declined(pool: MemoryWorthStore) -> None:

@@ -34,7 +34,8 @@ class Companions(NamedTuple):
         separating: Hold-outs of either that a lift difference of `gap` needs to show; see `CoRetrievals.report`.
         apart: Share of as many episodes that would have to show one of them alone, for their worths to tell it; infinite
             where no share is enough.
-        difference: Effect of the first minus that of the second, in [-2, 2], by `ridge`; None if that was not asked for.
+        difference: Effect of the first minus that of the second, in [-2, 2], by `ridge`; None if that was not asked
+            for, or beyond the memories of one regression.
         deviation: Its posterior standard deviation: that of the prior, about .09, where the two were never apart.
     """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 
@@ -20,7 +20,7 @@ from langchain_memoryworth.estimators.evidence import UNIT, Evidence
 from langchain_memoryworth.estimators.hitchhikers import Companions
 from langchain_memoryworth.estimators.lift import Lift, calibrated
 from langchain_memoryworth.estimators.paths import typical
-from langchain_memoryworth.estimators.ridge import LIMIT
+from langchain_memoryworth.estimators.ridge import LIMIT, Ridge
 from langchain_memoryworth.estimators.staleness import Decline, stale
 from langchain_memoryworth.estimators.strata import stratified_worth
 from langchain_memoryworth.ledger import rates, regimes, standing
@@ -157,13 +157,11 @@ class Analyst:
         pairs = together(shown, {s.seq: i for i, s in everyone.items()}).report()
         if not exact or not pairs:
             return tuple(pairs)
-        reported = {i: everyone[i] for i in dict.fromkeys(str(m) for p in pairs for m in p[:2])}
-        number = {i: n for n, i in enumerate(reported)}
-        fit = regression(shown, _beside_the_most_shown(reported, everyone))
-        apart = [fit.difference(number[str(p.first)], number[str(p.second)]) for p in pairs]
-        return tuple(
-            p._replace(difference=d, deviation=sd) for p, (d, sd) in zip(pairs, apart, strict=True)
-        )
+        reported = list(dict.fromkeys(str(m) for p in pairs for m in p[:2]))[:LIMIT]
+        number: dict[Hashable, int] = {i: n for n, i in enumerate(reported)}
+        known = {i: everyone[i] for i in reported}
+        fit = regression(shown, _beside_the_most_shown(known, everyone))
+        return tuple(_told_apart(p, fit, number) for p in pairs)
 
     # -- cause ------------------------------------------------------------------------------------------------
 
@@ -284,6 +282,14 @@ def _beside_the_most_shown(
         (i for i in everyone if i not in asked), key=lambda i: -everyone[i].evidence.retrievals
     )
     return {**asked, **{i: everyone[i] for i in others[: max(0, LIMIT - len(asked))]}}
+
+
+def _told_apart(pair: Companions, fit: Ridge, number: Mapping[Hashable, int]) -> Companions:
+    """A pair with the difference of its effects, if the regression has both."""
+    if pair.first not in number or pair.second not in number:
+        return pair
+    difference, deviation_ = fit.difference(number[pair.first], number[pair.second])
+    return pair._replace(difference=difference, deviation=deviation_)
 
 
 def _lifts(found: Sequence[MemoryLift | None]) -> Lift:

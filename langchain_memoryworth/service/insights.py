@@ -157,11 +157,9 @@ class Insights:
 
         Args:
             exact: Say of each pair what the episodes that did show them apart tell, by the regression of `effects`: the effect
-                of the first minus that of the second, with its deviation.
+                of the first minus that of the second, with its deviation. It takes the 4,000 memories of the pairs shown most, and has
+                no difference for pairs beyond these.
             namespace: None means the store's own.
-
-        Raises:
-            InvalidInputError: If more than 4,000 memories are in such pairs, for `exact`.
         """
         return self.governor.analyst.companions(self._within(namespace), exact=exact)
 
