@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from statistics import median
 from threading import Thread
 from typing import NamedTuple
 
@@ -108,11 +107,13 @@ class Line:
         self, call: str, before: Callable[[int], object], work: Callable[[int], object]
     ) -> Cost:
         """Of the work, which is done with other things each time: first without a delay and then with it, again and again."""
-        waited = []
-        for number in range(0, 2 * self._times, 2):
-            waited.append(-self._taken(number, 0.0, before, work))
-            waited[-1] += self._taken(number + 1, self._delay, before, work)
-        return Cost(call, *self.bytes, round(median(waited) / (2 * self._delay)))
+        taken: dict[float, list[float]] = {0.0: [], self._delay: []}
+        for number in range(2 * self._times):
+            delay = self._delay * (number % 2)
+            taken[delay].append(self._taken(number, delay, before, work))
+        # The least of each, which others on the machine have held up least.
+        waited = min(taken[self._delay]) - min(taken[0.0])
+        return Cost(call, *self.bytes, round(waited / (2 * self._delay)))
 
     def _taken(
         self,
