@@ -35,11 +35,12 @@ def run(*, quick: bool) -> list[Row]:
         _opened(server, "pgvector").close()  # makes the copies and the graph
         with psycopg.connect(server, autocommit=True) as connection:
             connection.execute("VACUUM ANALYZE")
+            sizes = _sizes(connection, count)  # before statuses are written anew, again and again
             rows = [
                 _row(server, connection, vectors, asked, where, share, rounds)
                 for where, share in _CASES
             ]
-            return [*rows, *_sizes(connection, count)]
+            return [*rows, *sizes]
 
 
 def _vectors(place: Path, count: int, *, quick: bool) -> tuple[Floats, Floats]:
