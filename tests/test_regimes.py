@@ -10,7 +10,7 @@ import pytest
 from langchain_core.documents import Document
 
 from langchain_memoryworth import MemoryWorthStore, Status
-from langchain_memoryworth.estimators.drift import current, fresh, pack, update
+from langchain_memoryworth.estimators.drift import Heard, current, fresh, pack, update
 from langchain_memoryworth.ledger import regimes, standing
 from langchain_memoryworth.ledger.session import Statement
 from langchain_memoryworth.records import EpisodeKey
@@ -27,10 +27,9 @@ def kept(store: MemoryWorthStore) -> dict[int, bytes]:
 
 
 def assert_replayed(store: MemoryWorthStore) -> None:
-    """What is kept is a replay as far as it has come, its anchor likewise, and what is asked for is one of everything."""
-    for column, upto in (("state", "upto"), ("anchor", "anchored")):
-        rows = query(store, f"SELECT seq, {column}, {upto} FROM regimes")
-        for seq, state, number in rows:
+    """What is kept is a replay as far as it has come, its anchors likewise, and what is asked for is one of everything."""
+    for table in ("regimes", "regime_anchors"):
+        for seq, state, number in query(store, f"SELECT seq, state, upto FROM {table}"):
             assert bytes(state) == replayed(store, number).get(seq, pack(fresh(1))[0])
     with store.governor.database.read() as session:
         seqs = [seq for (seq,) in session.rows(Statement("SELECT seq FROM evidence"))]
@@ -223,6 +222,32 @@ def test_corrections_give_what_a_full_replay_gives(
     store.record_outcomes(many)
     store.record_outcomes([("b3", True), ("b80", 0.5), (done[0], True)])
     assert_replayed(store)
+
+
+def test_a_correction_replays_no_more_than_it_reaches_back(
+    make_store: StoreMaker, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anchors are two in each doubling of the distance, so a replay begins at most half of it farther back."""
+    store = filled(make_store, 1, plain(decline=0.99, suppress=False), url)
+    many = [f"r{i}" for i in range(40 * regimes.MOST_WAITING)]
+    for name in many:
+        store.governor.journal.expose_documents(EpisodeKey(name), [Document("", id="m0")])
+    store.record_outcomes([(name, i % 3 > 0) for i, name in enumerate(many)])
+    taken: list[int] = []
+    real = regimes.updates
+
+    def counting(states: np.ndarray, outcomes: list[list[Heard]]) -> np.ndarray:
+        taken.append(sum(map(len, outcomes)))
+        return real(states, outcomes)
+
+    monkeypatch.setattr(regimes, "updates", counting)
+    for back in (1, 100, 700, 2_000, 2):
+        taken.clear()
+        store.record_outcome(many[-back], 0.25)
+        assert back <= sum(taken) <= 1.5 * back + 2 * regimes.MOST_WAITING
+    assert_replayed(store)
+    [(anchors,)] = query(store, "SELECT COUNT(*) FROM regime_anchors")
+    assert anchors <= 2 * np.log2(40) + 2
 
 
 def test_a_state_of_another_release_is_replayed(make_store: StoreMaker) -> None:

@@ -168,6 +168,7 @@ _SILENCE = (
     Statement("UPDATE exposures SET context = NULL WHERE seq = :seq"),
     Statement("DELETE FROM strata WHERE seq = :seq"),
     Statement("DELETE FROM regimes WHERE seq = :seq"),
+    Statement("DELETE FROM regime_anchors WHERE seq = :seq"),
     Statement("DELETE FROM regime_openings WHERE seq = :seq"),
     # Who decided and why is text of people; what was decided, and on what counts, stays.
     Statement(

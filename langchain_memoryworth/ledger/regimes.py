@@ -1,16 +1,17 @@
 """What the change detector has seen of each memory: its state, kept beside the counters and derived from the ledger.
 
 The detector follows the order in which outcomes were first given, and lags behind: a success tells of no decline, so it
-waits in the ledger until a failure comes, or somebody asks. Then the state takes in what came since. A correction, a
-withdrawal or a late exposure that reaches back behind the state puts it back to its anchor, a state of some outcomes ago, or
-to the beginning. So a state that is asked for is always that of a full replay.
+waits in the ledger until a failure comes, or somebody asks. Then the state takes in what came since. Behind it lie anchors,
+earlier states, the farther back the farther apart. A correction, a withdrawal or a late exposure puts the state back to the last
+anchor that had not heard of it, so it costs in proportion to how far it reaches back, not to the life of the memory. So a state that
+is asked for is always that of a full replay.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,8 +33,11 @@ from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Status
 
 MOST_WAITING = 64
-"""Outcomes of a memory after which its detector is moved on even if all are successes, and those that its anchor may lie
-behind: neither a failure nor a correction of late has to take in many more."""
+"""Outcomes of a memory after which its detector is moved on even if all are successes, and those between its last anchors: neither a
+failure nor a correction of late has to take in many more."""
+
+_News = Sequence[tuple[int, Heard]]
+"""Outcomes with their numbers, in their order."""
 
 
 class _Kept(NamedTuple):
@@ -42,12 +46,12 @@ class _Kept(NamedTuple):
     Attributes:
         state: The detector's, one row of `States`.
         upto: Number of the last outcome in it.
-        since: Outcomes since its anchor; None if it is not written down.
+        outcomes: How many are in it, since older ones were rolled up.
     """
 
     state: States
     upto: int
-    since: int | None
+    outcomes: int
 
 
 def in_doubt(settled: Sequence[Settled], accounts: Mapping[int, Account]) -> list[Standing]:
@@ -105,8 +109,8 @@ def put_back(session: Session, changes: Iterable[tuple[int, int]]) -> None:
         changes: Numbers of memories, and of the first outcomes of the episodes.
     """
     rows = [{"seq": seq, "number": number} for seq, number in changes]
-    session.run_many(_FORGET, rows)
     session.run_many(_PUT_BACK, rows)
+    session.run_many(_PUT_BACK_ANCHORS, rows)
 
 
 def states(session: Session, stands: Sequence[Standing]) -> dict[int, States]:
@@ -124,67 +128,126 @@ def _follow(session: Session, stands: Sequence[Standing], *, save: bool) -> dict
     epochs = {s.seq: s.epoch for s in sorted(stands)}
     if not epochs:
         return {}
-    kept = _read(session, epochs)
-    news: dict[int, list[Heard]] = defaultdict(list)
-    upto = {}
+    written = _written(session, epochs)
+    kept = written | _beginnings(session, {s: e for s, e in epochs.items() if s not in written})
+    news: dict[int, list[tuple[int, Heard]]] = defaultdict(list)
     asked = [(seq, epoch, kept[seq].upto) for seq, epoch in epochs.items()]
     for seq, number, at, reward, size, expected in select_from(session, _HEARD, asked):
-        news[seq].append(Heard(at, reward, size / UNIT, expected))
-        upto[seq] = number
-    moved = updates(
-        np.concatenate([kept[seq].state for seq in epochs]), [news[seq] for seq in epochs]
-    )
-    found = {seq: moved[i : i + 1] for i, seq in enumerate(epochs)}
-    if save and upto:
-        _save(session, kept, {seq: found[seq] for seq in sorted(upto)}, upto, news)
-    return found
+        news[seq].append((number, Heard(at, reward, size / UNIT, expected)))
+    moved, anchors = _moved(kept, news)
+    if save and moved:
+        _save(session, moved, written)
+        if anchors:
+            _keep_anchors(session, anchors)
+    return {seq: moved.get(seq, kept[seq]).state for seq in epochs}
 
 
-def _save(
-    session: Session,
-    kept: Mapping[int, _Kept],
-    moved: Mapping[int, States],
-    upto: Mapping[int, int],
-    news: Mapping[int, Sequence[Heard]],
-) -> None:
-    """Write down those that were moved; most of them have the anchor that they had, of some the state before becomes it."""
-    state = dict(zip(moved, pack(np.concatenate([*moved.values()])), strict=True))
-    later, anew = [], []
-    for seq in moved:
-        since, count = kept[seq].since, len(news[seq])
-        if since is not None and since + count < MOST_WAITING:
-            later.append((state[seq], upto[seq], since + count, seq))
-        else:
-            anew.append(seq)
+def _moved(
+    kept: Mapping[int, _Kept], news: Mapping[int, _News]
+) -> tuple[dict[int, _Kept], dict[int, list[_Kept]]]:
+    """Those of the memories that have news after them, and the states on the way that may become anchors."""
+    moved: dict[int, _Kept] = {}
+    anchors: dict[int, list[_Kept]] = defaultdict(list)
+    for start in range(0, max(map(len, news.values()), default=0), MOST_WAITING):
+        parts = {s: n[start : start + MOST_WAITING] for s, n in sorted(news.items())}
+        parts = {seq: part for seq, part in parts.items() if part}
+        before = [moved.get(seq, kept[seq]) for seq in parts]
+        after = updates(
+            np.concatenate([k.state for k in before]),
+            [[heard for _, heard in part] for part in parts.values()],
+        )
+        for i, (seq, part) in enumerate(parts.items()):
+            count = before[i].outcomes + len(part)
+            moved[seq] = _Kept(after[i : i + 1], part[-1][0], count)
+            if count // MOST_WAITING > before[i].outcomes // MOST_WAITING:
+                anchors[seq].append(moved[seq])
+    return moved, anchors
+
+
+def _save(session: Session, moved: Mapping[int, _Kept], written: Collection[int]) -> None:
+    rows = list(zip(moved, moved.values(), _packed(moved.values()), strict=True))
+    later = [(state, k.upto, k.outcomes, seq) for seq, k, state in rows if seq in written]
+    anew = [(seq, state, k.upto, k.outcomes) for seq, k, state in rows if seq not in written]
     if later:
         session.run_each(_MOVE, later)
     if anew:
-        anchors = pack(np.concatenate([kept[seq].state for seq in anew]))
-        rows = [
-            (seq, state[seq], upto[seq], anchor, kept[seq].upto, len(news[seq]))
-            for seq, anchor in zip(anew, anchors, strict=True)
-        ]
-        session.run_each(_KEEP, rows)
+        session.run_each(_KEEP, anew)
 
 
-def _read(session: Session, epochs: Mapping[int, int]) -> dict[int, _Kept]:
-    """What is written down, and for the others what they begin with."""
-    rows = select_in(session, _SOME, [*epochs])
-    rows = [row for row in rows if readable(row[1])]  # one of another release is replayed
-    found = {}
-    if rows:
-        kept = unpack([state for _, state, *_ in rows])
-        found = {seq: _Kept(kept[i : i + 1], *numbers) for i, (seq, _, *numbers) in enumerate(rows)}
-    missing = {seq: epoch for seq, epoch in epochs.items() if seq not in found}
-    return found | _beginnings(session, missing)
+def _keep_anchors(session: Session, anchors: Mapping[int, Sequence[_Kept]]) -> None:
+    """Write anchors down, and drop those between which others lie near enough by now."""
+    counts: dict[int, dict[int, int]] = {
+        seq: {k.upto: k.outcomes for k in some} for seq, some in anchors.items()
+    }
+    for seq, upto, count in select_in(session, _COUNTS, sorted(anchors)):
+        counts[seq].setdefault(upto, count)
+    wanted = {seq: _lasting(found) for seq, found in counts.items()}
+    new = [(seq, k) for seq, some in anchors.items() for k in some if k.upto in wanted[seq]]
+    states = _packed([k for _, k in new])
+    session.run_each(
+        _ANCHOR,
+        [(seq, k.upto, k.outcomes, state) for (seq, k), state in zip(new, states, strict=True)],
+    )
+    session.run_many(
+        _DROP_ANCHOR,
+        [
+            {"seq": seq, "upto": upto}
+            for seq, found in counts.items()
+            for upto in sorted(found.keys() - wanted[seq] - {k.upto for k in anchors[seq]})
+        ],
+    )
+
+
+def _lasting(counts: Mapping[int, int]) -> set[int]:
+    """Which anchors stay: two in each doubling of the distance from the newest, so some twenty of a million outcomes.
+
+    Args:
+        counts: How many outcomes are in each, by the number of the last.
+
+    Examples:
+        >>> sorted(n // 64 for n in _lasting({64 * i: 64 * i for i in range(1, 42)}))
+        [16, 24, 28, 32, 34, 36, 38, 39, 40, 41]
+    """
+    newest = max(counts.values()) // MOST_WAITING
+    ages = {upto: newest - count // MOST_WAITING for upto, count in counts.items()}
+    return {
+        upto
+        for upto, age in ages.items()
+        if age < 2 or (newest - age) % (1 << (age.bit_length() - 2)) == 0
+    }
+
+
+def _packed(kept: Collection[_Kept]) -> list[bytes]:
+    return pack(np.concatenate([k.state for k in kept])) if kept else []
+
+
+def _written(session: Session, seqs: Collection[int]) -> dict[int, _Kept]:
+    """What is written down of some memories; one of another release is replayed."""
+    return _read(select_in(session, _SOME, [*seqs]))
+
+
+def _read(rows: Sequence[Sequence[Any]]) -> dict[int, _Kept]:
+    rows = [row for row in rows if readable(row[1])]
+    if not rows:
+        return {}
+    states = unpack([state for _, state, *_ in rows])
+    return {seq: _Kept(states[i : i + 1], *rest) for i, (seq, _, *rest) in enumerate(rows)}
 
 
 def _beginnings(session: Session, epochs: Mapping[int, int]) -> dict[int, _Kept]:
-    """The states that replays of some memories begin with: where older runs were rolled up, what they left."""
-    found = {seq: _Kept(fresh(1), 0, None) for seq in epochs}
+    """The states that replays of some memories begin with: their newest anchors."""
+    if not epochs:
+        return {}
+    anchored = _read(select_in(session, _NEWEST_ANCHORS, [*epochs]))
+    return anchored | _openings(session, {s: e for s, e in epochs.items() if s not in anchored})
+
+
+def _openings(session: Session, epochs: Mapping[int, int]) -> dict[int, _Kept]:
+    """The states before all anchors: where older runs were rolled up, what they left."""
+    found = {seq: _Kept(fresh(1), 0, 0) for seq in epochs}
     for seq, epoch, state, upto in select_in(session, _OPENINGS, [*epochs]):
         if epoch == epochs[seq]:
-            found[seq] = _Kept(unpack([state]), upto, None)
+            found[seq] = _Kept(unpack([state]), upto, 0)
     return found
 
 
@@ -202,7 +265,7 @@ def roll_up(
     """
     if not heard:
         return
-    before = _beginnings(session, {seq: epochs[seq] for seq in sorted(heard)})
+    before = _openings(session, {seq: epochs[seq] for seq in sorted(heard)})
     after = updates(
         np.concatenate([k.state for k in before.values()]),
         [[h for _, h in heard[seq]] for seq in before],
@@ -213,11 +276,16 @@ def roll_up(
     ]
     session.run_many(_OPEN, rows)
     session.run_many(_OVERTAKEN, rows)
-    session.run_many(_ANCHOR, rows)
+    session.run_many(_OVERTAKEN_ANCHORS, rows)
 
 
 _JUDGED = (Status.ACTIVE, Status.SUPPRESSED)
-_SOME = "SELECT seq, state, upto, since FROM regimes WHERE seq IN :values"
+_SOME = "SELECT seq, state, upto, outcomes FROM regimes WHERE seq IN :values"
+_COUNTS = "SELECT seq, upto, outcomes FROM regime_anchors WHERE seq IN :values"
+_NEWEST_ANCHORS = (
+    "SELECT a.seq, a.state, a.upto, a.outcomes FROM regime_anchors a WHERE a.seq IN :values "
+    "AND a.upto = (SELECT MAX(b.upto) FROM regime_anchors b WHERE b.seq = a.seq)"
+)
 _OPENINGS = "SELECT seq, epoch, state, upto FROM regime_openings WHERE seq IN :values"
 _OPEN = Statement(
     "INSERT INTO regime_openings (seq, epoch, state, upto) VALUES (:seq, :epoch, :state, :upto) "
@@ -226,23 +294,22 @@ _OPEN = Statement(
 )
 # What has not heard the runs that are gone begins where they left it, and so does what is put back.
 _OVERTAKEN = Statement("DELETE FROM regimes WHERE seq = :seq AND upto < :upto")
-_ANCHOR = Statement(
-    "UPDATE regimes SET anchor = :state, anchored = :upto WHERE seq = :seq AND anchored < :upto"
-)
+_OVERTAKEN_ANCHORS = Statement("DELETE FROM regime_anchors WHERE seq = :seq AND upto < :upto")
 _MOVE = Statement(
-    "UPDATE regimes SET state = :state, upto = :upto, since = :since WHERE seq = :seq"
+    "UPDATE regimes SET state = :state, upto = :upto, outcomes = :outcomes WHERE seq = :seq"
 )
 _KEEP = Statement(
-    "INSERT INTO regimes (seq, state, upto, anchor, anchored, since) "
-    "VALUES (:seq, :state, :upto, :anchor, :anchored, :since) ON CONFLICT (seq) DO UPDATE SET "
-    "state = excluded.state, upto = excluded.upto, anchor = excluded.anchor, "
-    "anchored = excluded.anchored, since = excluded.since"
+    "INSERT INTO regimes (seq, state, upto, outcomes) VALUES (:seq, :state, :upto, :outcomes) "
+    "ON CONFLICT (seq) DO UPDATE SET state = excluded.state, upto = excluded.upto, "
+    "outcomes = excluded.outcomes"
 )
-_FORGET = Statement("DELETE FROM regimes WHERE seq = :seq AND anchored >= :number")
-_PUT_BACK = Statement(
-    "UPDATE regimes SET state = anchor, upto = anchored, since = 0 "
-    "WHERE seq = :seq AND upto >= :number"
+_ANCHOR = Statement(
+    "INSERT INTO regime_anchors (seq, upto, outcomes, state) VALUES (:seq, :upto, :outcomes, :state) "
+    "ON CONFLICT (seq, upto) DO UPDATE SET outcomes = excluded.outcomes, state = excluded.state"
 )
+_DROP_ANCHOR = Statement("DELETE FROM regime_anchors WHERE seq = :seq AND upto = :upto")
+_PUT_BACK = Statement("DELETE FROM regimes WHERE seq = :seq AND upto >= :number")
+_PUT_BACK_ANCHORS = Statement("DELETE FROM regime_anchors WHERE seq = :seq AND upto >= :number")
 # What came before a restore is over: only later evidence can suppress again. SQLite keeps the order of a CROSS JOIN.
 _HEARD = (
     "WITH asked (seq, epoch, after) AS (VALUES :rows) "

@@ -137,9 +137,18 @@ regimes = Table(
     Column("seq", _Key, primary_key=True, autoincrement=False),
     Column("state", LargeBinary, nullable=False),
     Column("upto", BigInteger, nullable=False),
-    Column("anchor", LargeBinary, nullable=False),
-    Column("anchored", BigInteger, nullable=False),
-    Column("since", Integer, nullable=False),
+    Column("outcomes", Integer, nullable=False),
+)
+
+# Its earlier states, from which a correction replays it.
+regime_anchors = Table(
+    "regime_anchors",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("upto", BigInteger, primary_key=True, autoincrement=False),
+    Column("outcomes", Integer, nullable=False),
+    Column("state", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 # From which state it is replayed where older runs were rolled up; of another restore count it does not hold.

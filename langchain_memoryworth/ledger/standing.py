@@ -260,13 +260,18 @@ def move(
 def rebase(session: Session, seq: int) -> None:
     """Take the counters as they stand for the baseline: only what comes later can suppress."""
     session.run(_REBASE, {"seq": seq})
-    session.run(_FORGET_REGIME, {"seq": seq})
+    _forget_regime(session, seq)
 
 
 def set_baseline(session: Session, seq: int, epoch: int, baseline: Evidence) -> None:
     """Write another baseline and the restore count that it belongs to."""
     session.run(_SET_BASELINE, {**_addends(seq, baseline), "epoch": epoch})
-    session.run(_FORGET_REGIME, {"seq": seq})
+    _forget_regime(session, seq)
+
+
+def _forget_regime(session: Session, seq: int) -> None:
+    for statement in _FORGET_REGIME:
+        session.run(statement, {"seq": seq})
 
 
 def set_evidence(
@@ -358,7 +363,9 @@ _ADD_TO_STRATUM = Statement(
 _STRATA = Statement(
     f"SELECT context, {', '.join(COUNTERS)} FROM strata WHERE seq = :seq AND size > 0 ORDER BY context"
 )
-_FORGET_REGIME = Statement("DELETE FROM regimes WHERE seq = :seq")  # it is replayed when asked for
+_FORGET_REGIME = tuple(  # it is replayed when asked for
+    Statement(f"DELETE FROM {table} WHERE seq = :seq") for table in ("regimes", "regime_anchors")
+)
 _SHARE = Statement(
     "SELECT COUNT(*), SUM(CASE WHEN e.status = 'suppressed' THEN 1 ELSE 0 END) FROM memories m "
     "JOIN evidence e ON e.seq = m.seq WHERE m.retired_at IS NULL "
