@@ -157,10 +157,10 @@ class BareEpisodes:
         """Read the change detectors' states and what they have not heard yet, and write as many bytes again."""
         marks = ", ".join("?" * len(seqs))
         self._line.rows(
-            f"SELECT seq, state, upto, since FROM regimes WHERE seq IN ({marks})", tuple(seqs)
+            f"SELECT seq, state, upto, outcomes FROM regimes WHERE seq IN ({marks})", tuple(seqs)
         )
         self._line.rows(_HEARD.format(marks), tuple(seqs))
-        self._line.many(_DETECT, [(seq, _STATE, number, _STATE, 0, 1) for seq in sorted(seqs)])
+        self._line.many(_DETECT, [(seq, _STATE, number, 1) for seq in sorted(seqs)])
 
     def _record(self, run_id: str, seqs: Sequence[int], *, success: bool) -> int:
         run, many = self._line.run, self._line.many
@@ -215,9 +215,9 @@ _HEARD = (
     "AND x.size > 0 AND x.heard > r.upto AND p.eid = x.eid ORDER BY x.heard"
 )
 _DETECT = (
-    "INSERT INTO regimes (seq, state, upto, anchor, anchored, since) VALUES (?, ?, ?, ?, ?, ?) "
+    "INSERT INTO regimes (seq, state, upto, outcomes) VALUES (?, ?, ?, ?) "
     "ON CONFLICT (seq) DO UPDATE SET state = excluded.state, upto = excluded.upto, "
-    "since = excluded.since"
+    "outcomes = excluded.outcomes"
 )
 _RATE = (
     "INSERT INTO rates (namespace, context, shard, episodes, reward, recent, recent_reward) "
