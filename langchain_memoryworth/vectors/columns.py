@@ -35,7 +35,7 @@ class Column(Generic[Number]):
         """Add values behind those that are there."""
         start, end = len(self.values), len(self.values) + len(more)
         if end > len(self._room):
-            self._room = np.empty(end + end // 4, self.values.dtype)
+            self._room = np.empty(end + end // 16, self.values.dtype)
             self._room[:start] = self.values
         self._room[start:end] = more
         self.values = self._room[:end]

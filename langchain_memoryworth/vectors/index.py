@@ -21,7 +21,7 @@ Kind = Literal["flat", "hnsw", "flat-fp16", "hnsw-fp16", "pgvector"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _ACTIVE, _HELD, _GONE = 0, 1, 2
-_EF_SEARCH, _MOST_EF_SEARCH, _ROWS_PER_EF = 128, 640, 4_000
+_EF_SEARCH, _MOST_EF_SEARCH, _ROWS_PER_EF = 128, 640, 5_000
 """Nodes that a walk keeps in view: a large graph needs more of them to lead as near."""
 _MOSTLY = 0.75
 """Share of hidden rows up to which a scan of all takes no longer than one that looks at each whether it is hidden."""
@@ -365,8 +365,8 @@ class VectorIndex:
         wanted = min(k, visible)
         if not wanted:
             return np.full(1, -np.inf, np.float32), np.full(1, -1, np.int64)
-        # Where what is hidden lies anywhere, half of this has twice as many visible ones as are wanted.
-        width = max(narrow, 4 * wanted * len(self._state) // visible)
+        # Where what is hidden lies anywhere, half of this has as many visible ones as are wanted, and half as many again.
+        width = max(narrow, 3 * wanted * len(self._state) // visible)
         # A graph that is told to leave rows out stops early where they are many: with nine in ten of a topic hidden it
         # finds a third of what it should. Walked as it is, its first half is as good as ever; what is hidden is dropped then.
         while width <= max(narrow, min(_WIDEST, len(self._state) // 16)):
