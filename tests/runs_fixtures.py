@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -176,3 +177,20 @@ class Life:
         assert credits_of(self.store) == dict.fromkeys(words, 1)
         assert self.store.health().ok
         assert self.store.health().unattributed == 0
+
+
+GraphCall = Callable[[Any, Any, Any], Any]
+"""A graph, what it is asked, and its config."""
+
+
+async def _drained(graph: Any, value: Any, config: Any) -> list[Any]:
+    return [c async for c in graph.astream(value, config)]
+
+
+GRAPH_CALLS: dict[str, GraphCall] = {
+    "sync": lambda graph, value, config: graph.invoke(value, config),
+    "async": lambda graph, value, config: asyncio.run(graph.ainvoke(value, config)),
+    "stream": lambda graph, value, config: list(graph.stream(value, config)),
+    "astream": lambda graph, value, config: asyncio.run(_drained(graph, value, config)),
+}
+"""All ways to run a graph to its end."""

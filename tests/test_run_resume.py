@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -31,7 +30,9 @@ from langchain_memoryworth import MemoryWorthCallbackHandler, MemoryWorthStore, 
 from tests.conftest import StoreMaker
 from tests.fakes import Clock
 from tests.runs_fixtures import (
+    GRAPH_CALLS,
     Foreign,
+    GraphCall,
     Life,
     credits_of,
     filled,
@@ -42,21 +43,10 @@ from tests.runs_fixtures import (
     threads_of_database,
 )
 
-Call = Callable[[Any, Any, Any], Any]
 
-
-@pytest.fixture(params=["sync", "async", "stream", "astream"])
-def call(request: pytest.FixtureRequest) -> Call:
-    async def drained(graph: Any, value: Any, config: Any) -> list[Any]:
-        return [c async for c in graph.astream(value, config)]
-
-    calls: dict[str, Call] = {
-        "sync": lambda graph, value, config: graph.invoke(value, config),
-        "async": lambda graph, value, config: asyncio.run(graph.ainvoke(value, config)),
-        "stream": lambda graph, value, config: list(graph.stream(value, config)),
-        "astream": lambda graph, value, config: asyncio.run(drained(graph, value, config)),
-    }
-    return calls[request.param]
+@pytest.fixture(params=GRAPH_CALLS)
+def call(request: pytest.FixtureRequest) -> GraphCall:
+    return GRAPH_CALLS[request.param]
 
 
 @pytest.fixture
@@ -100,12 +90,12 @@ def asking(life: Life) -> Any:
 # -- interrupts ----------------------------------------------------------------------------------------------------
 
 
-def test_an_interrupt_is_no_success(life: Life, call: Call) -> None:
+def test_an_interrupt_is_no_success(life: Life, call: GraphCall) -> None:
     call(asking(life), {"query": "apple"}, on(life))
     life.is_unknown("apple")
 
 
-def test_a_resumed_run_is_the_same_episode(life: Life, call: Call) -> None:
+def test_a_resumed_run_is_the_same_episode(life: Life, call: GraphCall) -> None:
     graph = asking(life)
     first, second = uuid.uuid4(), uuid.uuid4()
     call(graph, {"query": "apple"}, {**on(life), "run_id": first})
@@ -122,7 +112,7 @@ def test_a_resumed_run_is_the_same_episode(life: Life, call: Call) -> None:
     assert life.store.evidence("apple").retrievals == 1
 
 
-def test_feedback_while_it_waits(life: Life, call: Call) -> None:
+def test_feedback_while_it_waits(life: Life, call: GraphCall) -> None:
     graph = asking(life)
     first = uuid.uuid4()
     call(graph, {"query": "apple"}, {**on(life), "run_id": first})
@@ -141,7 +131,7 @@ def test_last_episode_id_after_a_resume(life: Life) -> None:
     assert life.handler.last_episode_id == first
 
 
-def test_several_interrupts_in_one_node(life: Life, call: Call) -> None:
+def test_several_interrupts_in_one_node(life: Life, call: GraphCall) -> None:
     def ask_twice(state: State) -> State:
         life.retriever.invoke("cedar")  # again at every resume: the node begins anew
         return {"found": [interrupt("first"), interrupt("second")]}
@@ -156,7 +146,7 @@ def test_several_interrupts_in_one_node(life: Life, call: Call) -> None:
     life.is_success("apple", "cedar")
 
 
-def test_an_interrupt_before_anything_is_retrieved(life: Life, call: Call) -> None:
+def test_an_interrupt_before_anything_is_retrieved(life: Life, call: GraphCall) -> None:
     nodes = (("ask", ask_person), ("recall", recall(life)))
     graph = built(*nodes).compile(checkpointer=InMemorySaver())
     first = uuid.uuid4()
@@ -167,7 +157,7 @@ def test_an_interrupt_before_anything_is_retrieved(life: Life, call: Call) -> No
 
 
 @pytest.mark.parametrize("where", [{"interrupt_before": ["more"]}, {"interrupt_after": ["recall"]}])
-def test_static_breakpoints(life: Life, call: Call, where: Any) -> None:
+def test_static_breakpoints(life: Life, call: GraphCall, where: Any) -> None:
     nodes = (("recall", recall(life)), ("more", recall(life, "bread")))
     graph = built(*nodes).compile(checkpointer=InMemorySaver(), **where)
     call(graph, {"query": "apple"}, on(life))
@@ -177,7 +167,7 @@ def test_static_breakpoints(life: Life, call: Call, where: Any) -> None:
 
 
 @pytest.mark.parametrize("where", [{"interrupt_before": ["more"]}, {"interrupt_after": ["inner"]}])
-def test_static_breakpoints_in_a_subgraph(life: Life, call: Call, where: Any) -> None:
+def test_static_breakpoints_in_a_subgraph(life: Life, call: GraphCall, where: Any) -> None:
     sub = built(("inner", recall(life)), ("more", recall(life, "cedar"))).compile(**where)
     graph = built(("a", recall(life, "bread")), ("sub", sub)).compile(checkpointer=InMemorySaver())
     call(graph, {"query": "apple"}, on(life))
@@ -186,7 +176,7 @@ def test_static_breakpoints_in_a_subgraph(life: Life, call: Call, where: Any) ->
     life.is_success("apple", "bread", "cedar")
 
 
-def test_breakpoints_after_update_state(life: Life, call: Call) -> None:
+def test_breakpoints_after_update_state(life: Life, call: GraphCall) -> None:
     nodes = (("recall", recall(life)), ("more", recall(life, "bread")))
     graph = built(*nodes).compile(checkpointer=InMemorySaver(), interrupt_before=["more"])
     call(graph, {"query": "apple"}, on(life))
@@ -197,7 +187,7 @@ def test_breakpoints_after_update_state(life: Life, call: Call) -> None:
 
 
 @pytest.mark.parametrize("how", ["as node", "invoked"])
-def test_an_interrupt_in_a_subgraph(life: Life, call: Call, how: str) -> None:
+def test_an_interrupt_in_a_subgraph(life: Life, call: GraphCall, how: str) -> None:
     sub = built(("inner", recall(life)), ("ask", ask_person)).compile()
 
     def invoke(state: State) -> State:
@@ -211,7 +201,7 @@ def test_an_interrupt_in_a_subgraph(life: Life, call: Call, how: str) -> None:
     life.is_success("apple", "bread")
 
 
-def test_an_interrupt_in_a_branch_beside_others(life: Life, call: Call) -> None:
+def test_an_interrupt_in_a_branch_beside_others(life: Life, call: GraphCall) -> None:
     builder = StateGraph(State)
     builder.add_node("a", recall(life))
     builder.add_node("b", ask_person)
@@ -243,7 +233,7 @@ def test_the_functional_api(life: Life) -> None:
     life.is_success("apple", "bread")
 
 
-def test_an_agent_with_a_person_in_the_loop(life: Life, call: Call) -> None:
+def test_an_agent_with_a_person_in_the_loop(life: Life, call: GraphCall) -> None:
     @tool
     def send(text: str) -> str:
         """Sends a mail."""
@@ -262,7 +252,7 @@ def test_an_agent_with_a_person_in_the_loop(life: Life, call: Call) -> None:
     life.is_success("apple")
 
 
-def test_an_interrupt_in_a_tool_is_no_tool_error(life: Life, call: Call) -> None:
+def test_an_interrupt_in_a_tool_is_no_tool_error(life: Life, call: GraphCall) -> None:
     @tool
     def confirm(text: str) -> str:
         """Asks."""
@@ -282,7 +272,7 @@ def test_an_interrupt_in_a_tool_is_no_tool_error(life: Life, call: Call) -> None
     assert life.store.health().reused == 0
 
 
-def test_a_graph_that_is_retried_around(life: Life, call: Call) -> None:
+def test_a_graph_that_is_retried_around(life: Life, call: GraphCall) -> None:
     graph = asking(life).with_retry(stop_after_attempt=2)
     call(graph, {"query": "apple"}, on(life))
     if life.rewards == [None]:  # a stream goes past the retry
@@ -291,7 +281,7 @@ def test_a_graph_that_is_retried_around(life: Life, call: Call) -> None:
     life.is_success("apple", "bread")
 
 
-def test_an_inner_graph_with_its_own_thread_may_wait(life: Life, call: Call) -> None:
+def test_an_inner_graph_with_its_own_thread_may_wait(life: Life, call: GraphCall) -> None:
     inner = asking(life)
 
     def node(state: State) -> State:
@@ -303,7 +293,7 @@ def test_an_inner_graph_with_its_own_thread_may_wait(life: Life, call: Call) -> 
     life.is_success("apple")
 
 
-def test_a_foreign_retriever_before_and_after(life: Life, call: Call) -> None:
+def test_a_foreign_retriever_before_and_after(life: Life, call: GraphCall) -> None:
     foreign = Foreign(ids=("apple", "cedar"))
     nodes = (
         ("recall", lambda state: {"found": [text(foreign.invoke("?"))]}),
@@ -320,7 +310,7 @@ def test_a_foreign_retriever_before_and_after(life: Life, call: Call) -> None:
 # -- threads with many turns -------------------------------------------------------------------------------------------
 
 
-def test_every_turn_is_an_episode(life: Life, call: Call) -> None:
+def test_every_turn_is_an_episode(life: Life, call: GraphCall) -> None:
     graph = built(("recall", recall(life))).compile(checkpointer=InMemorySaver())
     for word in ("apple", "bread", "apple"):
         call(graph, {"query": word}, on(life))
@@ -328,7 +318,7 @@ def test_every_turn_is_an_episode(life: Life, call: Call) -> None:
     assert credits_of(life.store) == {"apple": 2, "bread": 1}
 
 
-def test_turns_are_one_episode_if_the_user_says_so(life: Life, call: Call) -> None:
+def test_turns_are_one_episode_if_the_user_says_so(life: Life, call: GraphCall) -> None:
     graph = built(("recall", recall(life))).compile(checkpointer=InMemorySaver())
     for word in ("apple", "bread", "apple"):
         call(graph, {"query": word}, {**on(life), "metadata": {"episode_id": "talk"}})
@@ -336,7 +326,7 @@ def test_turns_are_one_episode_if_the_user_says_so(life: Life, call: Call) -> No
     assert credits_of(life.store) == {"apple": 1, "bread": 1}
 
 
-def test_a_new_turn_over_an_interrupt(life: Life, call: Call) -> None:
+def test_a_new_turn_over_an_interrupt(life: Life, call: GraphCall) -> None:
     graph = asking(life)
     call(graph, {"query": "apple"}, on(life))
     call(graph, {"query": "cedar"}, on(life))
@@ -345,7 +335,7 @@ def test_a_new_turn_over_an_interrupt(life: Life, call: Call) -> None:
     assert credits_of(life.store) == {"bread": 1, "cedar": 1}
 
 
-def test_threads_do_not_mix(life: Life, call: Call) -> None:
+def test_threads_do_not_mix(life: Life, call: GraphCall) -> None:
     graph = asking(life)
     call(graph, {"query": "apple"}, on(life, "one"))
     call(graph, {"query": "cedar"}, on(life, "two"))
@@ -357,7 +347,7 @@ def test_threads_do_not_mix(life: Life, call: Call) -> None:
 # -- failures that are started again, time travel ----------------------------------------------------------------------
 
 
-def test_a_graph_that_failed_and_goes_on(life: Life, call: Call) -> None:
+def test_a_graph_that_failed_and_goes_on(life: Life, call: GraphCall) -> None:
     broken = [True]
 
     def flaky(state: State) -> State:
@@ -386,7 +376,7 @@ def checkpoint(graph: Any, following: str) -> Any:
     ]
 
 
-def test_time_travel_begins_an_episode_of_its_own(life: Life, call: Call) -> None:
+def test_time_travel_begins_an_episode_of_its_own(life: Life, call: GraphCall) -> None:
     graph = built(("recall", recall(life)), ("more", recall(life, "bread"))).compile(
         checkpointer=InMemorySaver()
     )
@@ -396,7 +386,7 @@ def test_time_travel_begins_an_episode_of_its_own(life: Life, call: Call) -> Non
     assert credits_of(life.store) == {"apple": 2, "bread": 2}
 
 
-def test_going_back_to_an_interrupt_that_is_over(life: Life, call: Call) -> None:
+def test_going_back_to_an_interrupt_that_is_over(life: Life, call: GraphCall) -> None:
     graph = asking(life)
     call(graph, {"query": "apple"}, on(life))
     call(graph, Command(resume="yes"), on(life))
@@ -408,7 +398,7 @@ def test_going_back_to_an_interrupt_that_is_over(life: Life, call: Call) -> None
     assert credits_of(life.store) == {"apple": 2, "bread": 2}
 
 
-def test_a_fork_of_an_interrupt_asks_again(life: Life, call: Call, clock: Clock) -> None:
+def test_a_fork_of_an_interrupt_asks_again(life: Life, call: GraphCall, clock: Clock) -> None:
     graph = asking(life)
     call(graph, {"query": "apple"}, on(life))
     clock.forward(seconds=1)
@@ -494,7 +484,7 @@ def test_resumed_in_another_process(make_store: StoreMaker, file_url: str, tmp_p
 
 
 def test_resumed_days_later_by_another_handler(
-    make_store: StoreMaker, file_url: str, clock: Clock, call: Call
+    make_store: StoreMaker, file_url: str, clock: Clock, call: GraphCall
 ) -> None:
     life = Life(make_store(file_url))
     graph = asking(life)
@@ -531,7 +521,7 @@ def test_the_context_manager_follows_dynamic_interrupts(life: Life, how: str) ->
 @pytest.mark.parametrize("where", [{"interrupt_before": ["more"]}, {"interrupt_after": ["recall"]}])
 @pytest.mark.parametrize("inner", [True, False], ids=["two managers", "one manager"])
 def test_the_context_manager_follows_static_breakpoints(
-    life: Life, call: Call, where: Any, inner: bool
+    life: Life, call: GraphCall, where: Any, inner: bool
 ) -> None:
     nodes = (("recall", recall(life)), ("more", recall(life, "bread")))
     graph = built(*nodes).compile(checkpointer=InMemorySaver(), **where)
@@ -564,7 +554,7 @@ def test_the_context_manager_around_runs_with_callbacks_of_their_own(life: Life,
     assert credits_of(life.store) == {"apple": 1, "bread": 1}
 
 
-def test_the_context_manager_in_a_run_that_began_before(life: Life, call: Call) -> None:
+def test_the_context_manager_in_a_run_that_began_before(life: Life, call: GraphCall) -> None:
     nodes = (("recall", recall(life)), ("more", recall(life, "bread")))
     graph = built(*nodes).compile(checkpointer=InMemorySaver(), interrupt_before=["more"])
 
@@ -590,7 +580,7 @@ def test_the_context_manager_around_a_graph_that_goes_on_and_calls_nothing(life:
     life.is_success("apple")
 
 
-def test_the_context_manager_looks_a_resume_up_once(life: Life, call: Call) -> None:
+def test_the_context_manager_looks_a_resume_up_once(life: Life, call: GraphCall) -> None:
     """What LangGraph tells is not inferred from the inputs as well."""
     graph = asking(life)
     config: Any = {"configurable": {"thread_id": "t"}}

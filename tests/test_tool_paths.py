@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import pairwise
@@ -41,25 +40,15 @@ from langchain_memoryworth.reports.report import gather
 from langchain_memoryworth.reports.sections import by_tool_path
 from tests.conftest import StoreMaker
 from tests.fakes import Clock, assert_exact, query
-from tests.runs_fixtures import Life, broken_ledger, rewards, says, text
+from tests.runs_fixtures import GRAPH_CALLS, GraphCall, Life, broken_ledger, rewards, says, text
 
-Call = Callable[[Any, Any, Any], Any]
 ASK: dict[str, Any] = {"messages": [("human", "apple?")]}
 THREAD: dict[str, Any] = {"configurable": {"thread_id": "t"}}
 
 
-@pytest.fixture(params=["sync", "async", "stream", "astream"])
-def call(request: pytest.FixtureRequest) -> Call:
-    async def drained(graph: Any, value: Any, config: Any) -> list[Any]:
-        return [c async for c in graph.astream(value, config)]
-
-    calls: dict[str, Call] = {
-        "sync": lambda graph, value, config: graph.invoke(value, config),
-        "async": lambda graph, value, config: asyncio.run(graph.ainvoke(value, config)),
-        "stream": lambda graph, value, config: list(graph.stream(value, config)),
-        "astream": lambda graph, value, config: asyncio.run(drained(graph, value, config)),
-    }
-    return calls[request.param]
+@pytest.fixture(params=GRAPH_CALLS)
+def call(request: pytest.FixtureRequest) -> GraphCall:
+    return GRAPH_CALLS[request.param]
 
 
 @pytest.fixture
@@ -108,7 +97,7 @@ def paths(store: MemoryWorthStore) -> list[tuple[str, ...]]:
 # -- what is kept ------------------------------------------------------------------------------------------------
 
 
-def test_an_agent(life: Life, call: Call) -> None:
+def test_an_agent(life: Life, call: GraphCall) -> None:
     call(agent_of(life, "look_up", "count", "count", "look_up", "send"), ASK, life.config)
     life.is_success("apple")
     assert paths(life.store) == [("look_up", "count", "look_up", "send")]
@@ -116,7 +105,7 @@ def test_an_agent(life: Life, call: Call) -> None:
     assert "  it called look_up > count > look_up > send" in str(life.store.explain_run(run))
 
 
-def test_a_tool_node_in_a_graph(life: Life, call: Call) -> None:
+def test_a_tool_node_in_a_graph(life: Life, call: GraphCall) -> None:
     class State(TypedDict):
         messages: Annotated[list[AnyMessage], add_messages]
 
@@ -131,7 +120,7 @@ def test_a_tool_node_in_a_graph(life: Life, call: Call) -> None:
     assert paths(life.store) == [("look_up", "send")]
 
 
-def test_a_chain_that_calls_tools_itself(life: Life, call: Call) -> None:
+def test_a_chain_that_calls_tools_itself(life: Life, call: GraphCall) -> None:
     @RunnableLambda
     def work(found: Any) -> str:
         return str(send.invoke(count.invoke(text(found), {"run_name": "another name"})))
@@ -147,7 +136,7 @@ def test_a_tool_that_raises_is_one_that_was_called(life: Life) -> None:
     assert life.store.health().ok
 
 
-def test_without_an_outcome_it_is_kept_too(life: Life, call: Call) -> None:
+def test_without_an_outcome_it_is_kept_too(life: Life, call: GraphCall) -> None:
     handler = MemoryWorthCallbackHandler(life.store)
     call(agent_of(life, "look_up", "send"), ASK, {"callbacks": [handler]})
     unsure = MemoryWorthCallbackHandler(life.store, lambda run: None)
@@ -156,14 +145,14 @@ def test_without_an_outcome_it_is_kept_too(life: Life, call: Call) -> None:
     assert life.rewards == [None, None]
 
 
-def test_under_group_commit(make_store: StoreMaker, call: Call) -> None:
+def test_under_group_commit(make_store: StoreMaker, call: GraphCall) -> None:
     life = Life(make_store(group_commit=timedelta(milliseconds=1)))
     call(agent_of(life, "look_up", "send"), ASK, life.config)
     life.is_success("apple")
     assert paths(life.store) == [("look_up", "send")]
 
 
-def test_two_handlers_tell_it_once(life: Life, call: Call) -> None:
+def test_two_handlers_tell_it_once(life: Life, call: GraphCall) -> None:
     others = [MemoryWorthCallbackHandler(life.store, lambda run: True, source="other")]
     call(agent_of(life, "look_up", "send"), ASK, {"callbacks": [life.handler, *others]})
     assert paths(life.store) == [("look_up", "send")]
@@ -213,7 +202,7 @@ def test_it_rides_on_the_outcome_and_costs_a_run_without_tools_nothing(life: Lif
     assert paths(life.store) == [("send",), (), ("send",), ()]
 
 
-def test_a_ledger_that_fails_never_breaks_the_run(life: Life, call: Call) -> None:
+def test_a_ledger_that_fails_never_breaks_the_run(life: Life, call: GraphCall) -> None:
     for handler in (life.handler, MemoryWorthCallbackHandler(life.store)):
         run = agent_of(life, "look_up", "send")
         with broken_ledger(life.store):
@@ -227,7 +216,7 @@ def test_a_ledger_that_fails_never_breaks_the_run(life: Life, call: Call) -> Non
 
 
 @pytest.mark.parametrize("same_id", [False, True])
-def test_a_resumed_run_goes_on_with_its_path(life: Life, call: Call, same_id: bool) -> None:
+def test_a_resumed_run_goes_on_with_its_path(life: Life, call: GraphCall, same_id: bool) -> None:
     agent = agent_of(
         life,
         *("look_up", "count", "send", "count"),
@@ -242,7 +231,7 @@ def test_a_resumed_run_goes_on_with_its_path(life: Life, call: Call, same_id: bo
     assert paths(life.store) == [("look_up", "count", "send", "count")]
 
 
-def test_a_tool_that_asks_a_person_is_called_once(life: Life, call: Call) -> None:
+def test_a_tool_that_asks_a_person_is_called_once(life: Life, call: GraphCall) -> None:
     @tool
     def confirm(what: str) -> str:
         """Asks."""
@@ -263,7 +252,7 @@ def test_a_tool_that_asks_a_person_is_called_once(life: Life, call: Call) -> Non
 
 
 @pytest.mark.parametrize("judged", [True, False])
-def test_the_middleware_reads_the_turn(life: Life, call: Call, judged: bool) -> None:
+def test_the_middleware_reads_the_turn(life: Life, call: GraphCall, judged: bool) -> None:
     outcome = (lambda run: True) if judged else None
     agent = create_agent(
         says(*[("count", {"what": "x"}), ("send", {"what": "x"}), "done"] * 2),
@@ -277,7 +266,7 @@ def test_the_middleware_reads_the_turn(life: Life, call: Call, judged: bool) -> 
     assert life.rewards == [1.0 if judged else None] * 2
 
 
-def test_under_a_handler_the_middleware_leaves_it_to_that(life: Life, call: Call) -> None:
+def test_under_a_handler_the_middleware_leaves_it_to_that(life: Life, call: GraphCall) -> None:
     agent = agent_of(life, "count", "send", middleware=[MemoryWorthMiddleware(life.store, k=1)])
     with counted(life.store) as seen:
         call(agent, ASK, life.config)
@@ -300,7 +289,7 @@ def test_a_rejected_call_is_none(life: Life) -> None:
     assert paths(life.store) == [("count",)]
 
 
-def test_the_outcome_node_reads_the_messages(life: Life, call: Call) -> None:
+def test_the_outcome_node_reads_the_messages(life: Life, call: GraphCall) -> None:
     class State(TypedDict):
         messages: Annotated[list[AnyMessage], add_messages]
         documents: list[Any]

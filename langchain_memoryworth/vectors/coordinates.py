@@ -22,8 +22,8 @@ TERMS = 4
 
 _HNSW_M = 32
 _EF_CONSTRUCTION = 128
-"""Nodes in view when a row is linked. FAISS has 40: that graph is built in half of the time, once, and then twice as many nodes have
-to be looked at in every search to find as much."""
+"""Nodes in view when a row is linked. With the 40 of FAISS the graph is there sooner, once, and every search has to look at more nodes
+to find as much."""
 _MOST_BUFFERS = 16
 _PART = 8192
 """Rows that are copied at a time, where the alternative is a copy of all."""
