@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import pytest
 
 from langchain_memoryworth import MemoryWorthStore, Policy
+from langchain_memoryworth.ledger.session import Statement
 from tests.fakes import assert_is_top, brute, unit
 
 StoreMaker = Callable[..., MemoryWorthStore]
@@ -34,6 +36,26 @@ def test_the_log_says_how_far_loading_has_come(
         "[]: 128 of 250 memories loaded",
         "[]: 250 of 250 memories loaded",
     ]
+
+
+def test_a_query_is_read_in_parts_and_never_as_a_whole(make_store: StoreMaker, url: str) -> None:
+    """A worker that holds all rows at once while it loads takes more than twice the memory; this query has no end."""
+    count = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t{}) SELECT n FROM t"
+    endless, seven = Statement(count.format("")), Statement(count.format(" WHERE n < 7"))
+    database = make_store(url).governor.database
+    with database.read() as session:
+        for _ in range(2):  # one after the other in a transaction
+            assert list(session.parts(seven, 3)) == [
+                [(1,), (2,), (3,)],
+                [(4,), (5,), (6,)],
+                [(7,)],
+            ]
+            assert list(session.parts(Statement(f"{seven.sql} WHERE n < 0"), 3)) == []
+        assert session.number(seven) == 1
+        parts = list(islice(session.parts(endless, 1_000), 3))
+        assert parts[2][-1] == (3_000,)
+    with database.read() as session:  # what was left in the middle is over with its transaction
+        assert session.number(seven) == 1
 
 
 @pytest.mark.parametrize("most", [0, 3, 4096])

@@ -125,9 +125,25 @@ class Session:
         """All rows of a query, so many at a time; nothing else may be run before the last ones have come."""
         cursor = self._reader()
         sql, bind = statement.on(self._dialect)
+        if self._dialect.name == "postgresql":
+            yield from self._fetched(sql, bind(parameters), size)
+            return
         cursor.execute(sql, bind(parameters))
         while some := cursor.fetchmany(size):
             yield some
+
+    def _fetched(
+        self, sql: str, parameters: Sequence[Any], size: int
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        # Of a query as such the driver would hold all rows at once, and the server be idle while they are taken in.
+        self._cursor.execute(f"DECLARE parts NO SCROLL CURSOR FOR {sql}", parameters)
+        coming = self._reader()
+        coming.execute(f"FETCH {size} FROM parts")
+        while some := coming.fetchall():
+            coming = self._reader()
+            coming.execute(f"FETCH {size} FROM parts")
+            yield some
+        self._cursor.execute("CLOSE parts")
 
     def row(self, statement: Statement, **parameters: Any) -> tuple[Any, ...] | None:
         """The first row of a query, or None."""
