@@ -57,6 +57,12 @@ def filled(
     return store
 
 
+def loaded(store: MemoryWorthStore) -> MemoryWorthStore:
+    """A store that has its vectors in memory, which the first search puts there."""
+    store.governor.retrieval.recall_by_vector(queries(1)[0], K, track=False)
+    return store
+
+
 def fill(store: MemoryWorthStore, vectors: Floats) -> None:
     """Add the vectors, each with the text of its number."""
     for start in range(0, len(vectors), 10_000):
@@ -69,16 +75,20 @@ def fill(store: MemoryWorthStore, vectors: Floats) -> None:
 
 
 def opened(
-    path: Path, durability: Literal["normal", "full"] = "normal", index: Kind = "flat"
+    where: Path | str,
+    durability: Literal["normal", "full"] = "normal",
+    index: Kind = "flat",
+    graph_folder: str | None = None,
 ) -> MemoryWorthStore:
-    """A store on a file."""
+    """A store on a file, or at a URL."""
     embedding = DeterministicFakeEmbedding(size=DIMENSION)
     return MemoryWorthStore(
-        f"sqlite:///{path}",
+        where if "://" in str(where) else f"sqlite:///{where}",
         embedding,
         embedding_name="bench",
         durability=durability,
         index=index,
+        graph_folder=graph_folder,
     )
 
 

@@ -13,7 +13,7 @@ from langchain_memoryworth.vectors.index import Kind
 
 
 class Opened(NamedTuple):
-    """What it took from a file to the first answer.
+    """What it took from a file, or a server, to the first answer.
 
     Attributes:
         seconds: Without the imports.
@@ -26,9 +26,10 @@ class Opened(NamedTuple):
     bytes: float
 
 
-def ours(path: Path, index: Kind = "flat") -> Opened:
+def ours(where: Path | str, index: Kind = "flat", graph_folder: Path | None = None) -> Opened:
     """A fresh process opens the store and answers one query."""
-    return _opened(f"partial(ours, index={index!r})", path)
+    folder = None if graph_folder is None else str(graph_folder)
+    return _opened(f"partial(ours, index={index!r}, graph_folder={folder!r})", where)
 
 
 def by_hand(path: Path) -> Opened:
@@ -36,9 +37,9 @@ def by_hand(path: Path) -> Opened:
     return _opened("by_hand", path)
 
 
-def _opened(what: str, path: Path) -> Opened:
+def _opened(what: str, where: Path | str) -> Opened:
     names = "from functools import partial; from benchmarks.opener import by_hand, measure, ours"
-    return Opened(**json.loads(python(f"{names}; measure({what}, {str(path)!r})")))
+    return Opened(**json.loads(python(f"{names}; measure({what}, {str(where)!r})")))
 
 
 def python(code: str) -> str:

@@ -1,7 +1,7 @@
 """A store of a million: how long it takes to open, how near the graph and float16 come to the exact answer, and how fast.
 
-The memories are made of 24,000 sentences that all-MiniLM-L6-v2 has embedded, see `sentences`; the queries are others.
-`python -m benchmarks.million` takes about 8 GB of memory, 4 GB of disk and, mostly for the graph, the better part of an hour
+From a file, and from a Postgres on the same machine. The memories are made of 24,000 sentences that all-MiniLM-L6-v2 has embedded, see `sentences`; the queries are others.
+`python -m benchmarks.million` takes about 8 GB of memory, 9 GB of disk and, mostly for the graph, the better part of an hour
 on one thread; `--count 100000` is enough to see how it goes. `--into docs/scale.md` writes the tables into the page.
 """
 
@@ -19,8 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import fresh
-from benchmarks.data import DIMENSION, Floats, filled, folder
+from benchmarks.data import DIMENSION, Floats, fill, filled, folder
+from benchmarks.data import opened as opened_at
 from benchmarks.machine import description
+from benchmarks.postgres import server_in, sqlalchemy_url
 from benchmarks.sentences import embedded, grown
 from benchmarks.tables import put, table
 from langchain_memoryworth.vectors.coordinates import TERMS, Coordinates
@@ -39,6 +41,9 @@ OPENINGS: tuple[tuple[str, Kind], ...] = (
     ("`flat-fp16`", "flat-fp16"),
     _BUILT,
     ("`hnsw`, from its file", "hnsw"),
+)
+FROM_POSTGRES: tuple[tuple[str, Kind], ...] = tuple(
+    (f"{name}, from Postgres", kind) for name, kind in OPENINGS if name != _BUILT[0]
 )
 _COMMAND = "python -m benchmarks.million"
 
@@ -88,12 +93,27 @@ def measured(place: Path, vectors: Floats, asked: Floats) -> Results:
         filled(path, vectors).close()
     ways = OPENINGS if not list(place.glob("*.graph")) else [w for w in OPENINGS if w != _BUILT]
     opened = {name: fresh.ours(path, kind) for name, kind in ways}
-    kept = next(place.glob("*.graph")).stat().st_size
+    kept = next(place.glob("*.graph"))
+    opened |= _from_postgres(place, vectors, kept)
     flat, graph = _index("flat", vectors), _index("hnsw", vectors, path)
     lines = [_line(flat, graph, vectors, asked, where, share) for where, share in CASES]
     half = _index("flat-fp16", vectors)
     rounded = _line(flat, half, vectors, asked, "anywhere", 0.3)
-    return Results(opened, (path.stat().st_size, kept), len(asked), lines, rounded)
+    sizes = path.stat().st_size, kept.stat().st_size
+    return Results(opened, sizes, len(asked), lines, rounded)
+
+
+def _from_postgres(place: Path, vectors: Floats, kept: Path) -> dict[str, fresh.Opened]:
+    """The same memories on a server, by a socket, and the graph of the file's store as that of its worker."""
+    with folder() as graphs, server_in(place) as server:
+        url = sqlalchemy_url(server)
+        with opened_at(url) as store:
+            fill(store, vectors)
+            name = store.governor.database.name
+        own = Graphs("hnsw", name, None, graphs).path((), DIMENSION)
+        assert own is not None
+        own.symlink_to(kept.resolve())
+        return {name: fresh.ours(url, kind, graphs) for name, kind in FROM_POSTGRES}
 
 
 def _index(kind: Kind, vectors: Floats, path: Path | None = None) -> VectorIndex:

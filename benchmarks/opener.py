@@ -1,4 +1,4 @@
-"""What runs in the fresh processes of `fresh`: open a file, answer, print what it took."""
+"""What runs in the fresh processes of `fresh`: open a file or a URL, answer, print what it took."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.data import DIMENSION, K, bare_index, opened, queries
 from langchain_memoryworth.vectors.index import Kind
 
 
-def measure(work: Callable[[Path, Any], object], path: str) -> None:
+def measure(work: Callable[[str, Any], object], where: str) -> None:
     """Print what one call took as JSON, see `fresh.Opened`."""
     # One query on a small index first: FAISS sets itself up at its first search.
     query = queries(1)[0]
@@ -24,21 +24,21 @@ def measure(work: Callable[[Path, Any], object], path: str) -> None:
     gc.collect()
     before = _anonymous()
     start, busy = perf_counter(), process_time()
-    kept = work(Path(path), query)
+    kept = work(where, query)
     seconds, busy = perf_counter() - start, process_time() - busy
     gc.collect()
     print(json.dumps({"seconds": seconds, "busy": busy, "bytes": _anonymous() - before}))
     del kept
 
 
-def ours(path: Path, query: Any, index: Kind = "flat") -> object:
-    """The store, after its first answer."""
-    store = opened(path, index=index)
+def ours(where: str, query: Any, index: Kind = "flat", graph_folder: str | None = None) -> object:
+    """The store on a file or at a URL, after its first answer."""
+    store = opened(where, index=index, graph_folder=graph_folder)
     found = store.governor.retrieval.recall_by_vector(query, K, track=False)
     return store, found
 
 
-def by_hand(path: Path, query: Any) -> object:
+def by_hand(path: str, query: Any) -> object:
     """An index with the same vectors, after its first answer, with the texts of it."""
     connection = sqlite3.connect(path)
     rows = connection.execute("SELECT seq, vector FROM memories ORDER BY seq").fetchall()

@@ -7,7 +7,7 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 from benchmarks.by_hand import BareEpisodes, PostgresLine
 from benchmarks.data import DIMENSION, Floats, fill, folder, unit_vectors
 from benchmarks.outcome import batch_by_hand, batch_of, choices, episode, episode_by_hand
-from benchmarks.postgres import server_in
+from benchmarks.postgres import server_in, sqlalchemy_url
 from benchmarks.rows import Row, outcomes_a_second, ratio_row
 from benchmarks.timing import COPIES, Pairs, Side, all_in_turn
 from langchain_memoryworth import MemoryWorthStore
@@ -58,7 +58,7 @@ def run(*, quick: bool) -> list[Row]:
 
 
 def _filled(server: str, schema: str, vectors: Floats) -> MemoryWorthStore:
-    url = server.replace("postgresql://", "postgresql+psycopg://")
+    url = sqlalchemy_url(server)
     store = MemoryWorthStore(
         f"{url}&schema={schema}",
         DeterministicFakeEmbedding(size=DIMENSION),

@@ -10,7 +10,7 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 from numpy.typing import NDArray
 
 from benchmarks.data import DIMENSION, Floats, fill, folder, unit_vectors
-from benchmarks.postgres import server_in
+from benchmarks.postgres import server_in, sqlalchemy_url
 from benchmarks.rows import Row, ratio_row
 from benchmarks.sentences import embedded, grown
 from benchmarks.timing import Side, Spread, in_turn
@@ -54,7 +54,7 @@ def _vectors(place: Path, count: int, *, quick: bool) -> tuple[Floats, Floats]:
 
 def _opened(server: str, index: Kind) -> MemoryWorthStore:
     return MemoryWorthStore(
-        server.replace("postgresql://", "postgresql+psycopg://"),
+        sqlalchemy_url(server),
         DeterministicFakeEmbedding(size=DIMENSION),
         embedding_name="bench",
         policy=Policy(exploration=0.0),  # which would show what is held back, at random

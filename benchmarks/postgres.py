@@ -9,6 +9,11 @@ from pathlib import Path
 from typing import Any
 
 
+def sqlalchemy_url(server: str) -> str:
+    """The URL of a store on a server, which a store's driver takes."""
+    return server.replace("postgresql://", "postgresql+psycopg://")
+
+
 @contextmanager
 def server_in(place: Path) -> Iterator[str]:
     """A Postgres with pgvector, on a socket, as it is set by default."""

@@ -7,7 +7,7 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 
 from benchmarks.data import DIMENSION, folder, text_of, unit_vectors
 from benchmarks.langgraph_stores import Known, counted, fill, index_of, recorded, search
-from benchmarks.postgres import server_in
+from benchmarks.postgres import server_in, sqlalchemy_url
 from benchmarks.rows import Row, ratio_row
 from benchmarks.timing import Pairs, Side, all_in_turn
 from langchain_memoryworth import MemoryWorthStore
@@ -46,7 +46,7 @@ def run(*, quick: bool) -> list[Row]:
 
 def _filled(server: str, count: int) -> MemoryWorthStore:
     store = MemoryWorthStore(
-        server.replace("postgresql://", "postgresql+psycopg://"),
+        sqlalchemy_url(server),
         DeterministicFakeEmbedding(size=DIMENSION),
         embedding_name="bench",
     )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from benchmarks.data import K, bare_index, filled, folder, queries, unit_vectors
+from benchmarks.data import K, bare_index, filled, folder, loaded, queries, unit_vectors
+from benchmarks.placement import copies
 from benchmarks.rows import Row, excess_row
-from benchmarks.timing import COPIES, Pairs, Side, all_in_turn
+from benchmarks.timing import Pairs, Side, all_in_turn
 from langchain_memoryworth import MemoryWorthStore
 
 _AGAINST = "`IndexFlatIP.search`"
@@ -28,8 +31,12 @@ def run(*, quick: bool) -> list[Row]:
 def _rows(place: Path, count: int, rounds: int) -> list[Row]:
     vectors = unit_vectors(count)
     asked = queries()
-    bare: list[Any] = [bare_index(vectors) for _ in range(COPIES)]
-    stores = [filled(place / f"{i}.db", vectors) for i in range(COPIES)]
+    numbers = itertools.count()
+    bare, stores = copies(
+        lambda: bare_index(vectors),
+        lambda: loaded(filled(place / f"{next(numbers)}.db", vectors)),
+        order=random.Random(0),
+    )
     reference = [Side(_bare(index, asked)) for index in bare]
     sides = {
         "looked up only": ([Side(_untracked(s, asked)) for s in stores], "-"),

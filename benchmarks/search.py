@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.data import DIMENSION, Floats, K, bare_index, queries, unit_vectors
+from benchmarks.placement import copies
 from benchmarks.rows import Row, excess_row, ratio_row
-from benchmarks.timing import COPIES, Pairs, Side, in_turn
+from benchmarks.timing import Pairs, Side, in_turn
 from langchain_memoryworth.vectors.coordinates import TERMS
 from langchain_memoryworth.vectors.index import VectorIndex
 
@@ -58,14 +59,14 @@ def _by_block(pairs: Pairs, blocks: int) -> tuple[float, ...]:
 
 
 def _measured(vectors: Floats, *, blocks: int, rounds: int) -> dict[float, Pairs]:
-    indexes = [_ours(vectors) for _ in range(COPIES)]
-    bare: list[Any] = [bare_index(vectors) for _ in range(COPIES)]
+    """Each block on indexes of its own: where they lie in memory is drawn anew for both sides."""
     asked = queries()
-    ours = [Side(_search(index, asked)) for index in indexes]
-    reference = [Side(_bare_search(index, asked)) for index in bare]
     order = random.Random(0)
     taken: dict[float, tuple[list[float], list[float]]] = {s: ([], []) for s in SHARES}
     for _ in range(blocks):
+        indexes, bare = copies(lambda: _ours(vectors), lambda: bare_index(vectors), order=order)
+        ours = [Side(_search(index, asked)) for index in indexes]
+        reference = [Side(_bare_search(index, asked)) for index in bare]
         for share in order.sample(SHARES, len(SHARES)):
             for index in indexes:
                 _suppress(index, len(vectors), share)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import sqlite3
 import uuid
 from collections.abc import Callable
@@ -13,12 +15,14 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.vectorstores import InMemoryVectorStore
 
+from benchmarks import placement
 from benchmarks.data import (
     DIMENSION,
     Floats,
     K,
     filled,
     folder,
+    loaded,
     opened,
     queries,
     text_of,
@@ -93,14 +97,21 @@ def _against_faiss(place: Path, count: int, *, copies: int, rounds: int) -> list
 
     vectors = unit_vectors(count)
     embedding = DeterministicFakeEmbedding(size=DIMENSION)
-    theirs = []
-    for _ in range(copies):
+    numbers = itertools.count()
+
+    def faiss_store() -> FAISS:
         one = FAISS(embedding, faiss.IndexFlatIP(DIMENSION), InMemoryDocstore(), {})
         pairs = [(text_of(i), v) for i, v in enumerate(vectors)]
         one.add_embeddings(pairs, metadatas=[{"n": i} for i in range(count)])
-        theirs.append(one)
-    stores = [filled(place / f"{count}-faiss-{i}.db", vectors) for i in range(copies)]
-    held = [_held_back(place / f"{count}-held-{i}.db", vectors) for i in range(copies)]
+        return one
+
+    theirs, stores, held = placement.copies(
+        faiss_store,
+        lambda: loaded(filled(place / f"{count}-faiss-{next(numbers)}.db", vectors)),
+        lambda: loaded(_held_back(place / f"{count}-held-{next(numbers)}.db", vectors)),
+        order=random.Random(0),
+        count=copies,
+    )
     filtered = [_search(t, filter=_is_active) for t in theirs]
     sides = [
         [side for s in stores for side in _sides(s)],

@@ -33,8 +33,8 @@ SUBJECTS = (
         "search",
         "Search",
         "`VectorIndex.search` by `similarity + 0.4 * worth`, k = 8, 384 dimensions, with a share of the rows "
-        "suppressed, against `faiss.IndexFlatIP(384).search` of the same vectors. The share changes in place, "
-        "so all shares are measured on the same memory.",
+        "suppressed, against `faiss.IndexFlatIP(384).search` of the same vectors. Each block has indexes of its own, and "
+        "there the share changes in place, so all shares are measured on the same memory.",
     ),
     Subject(
         "retrieval",

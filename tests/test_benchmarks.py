@@ -136,7 +136,7 @@ def test_a_million_in_small(tmp_path: Path) -> None:
     assert lines[0].exact == 0
     assert lines[-1].exact == 1  # nine in ten around the query
     assert results.rounded.recall >= 0.9
-    assert list(results.opened) == [name for name, _ in million.OPENINGS]
+    assert list(results.opened) == [name for name, _ in (*million.OPENINGS, *million.FROM_POSTGRES)]
     alike = million.likeness(unit_vectors(200), unit_vectors(5, seed=1), 3_000)
     assert alike.real == 1  # as 64 of 200 nodes are nearly all
     text = million.page(results, 3_000, alike)
