@@ -12,7 +12,7 @@ export LANGSMITH_TRACING ?= false
 # Databases of tests go to a file system in memory where there is one: the disk would be most of the time.
 IN_MEMORY := $(if $(wildcard /dev/shm/.),env TMPDIR=/dev/shm)
 
-.PHONY: coverage demo examples test lint types layers unit audit lowest soak pgbouncer reliability bench governance-bench paper clean
+.PHONY: coverage demo examples test lint types layers unit audit lowest soak pgbouncer bench governance-bench paper clean
 
 demo: $(VENV)/.demo
 	$(BIN)/langchain-memoryworth demo
@@ -69,21 +69,18 @@ lowest: .venv-lowest/.lowest
 	.venv-lowest/bin/python -m pip install --quiet --editable ".[demo]" --group test --constraint .venv-lowest/pins.txt
 	touch $@
 
-# What takes longer than a change may wait: 500 kills, long state machines, long streams.
+# What takes longer than a change may wait: faults at the numbers of docs/reliability.md, which it writes anew, long state machines,
+# and new trees of runs.
 soak: $(VENV)/.test
-	MEMORYWORTH_KILLS=500 MEMORYWORTH_OUTCOMES=20000 MEMORYWORTH_TREES=5000 HYPOTHESIS_PROFILE=soak \
-		$(BIN)/python -m pytest --no-cov --timeout=0 \
-		tests/test_concurrency.py tests/test_ledger_machine.py tests/test_workers.py tests/test_run_fuzz.py
+	$(IN_MEMORY) $(BIN)/python -m tests.reliability --kills 500 --outcomes 20000
+	$(IN_MEMORY) env MEMORYWORTH_TREES=5000 HYPOTHESIS_PROFILE=soak \
+	  $(BIN)/python -m pytest --timeout=0 tests/test_ledger_machine.py tests/test_run_fuzz.py
 
 # The tests on Postgres again, through a PgBouncer that pools transactions (Debian: apt-get install pgbouncer). Left out are those that look
 # at sessions themselves, which the proxy hands to anybody, or log in as roles that it does not know.
 pgbouncer: $(VENV)/.test
 	MEMORYWORTH_PGBOUNCER=1 $(BIN)/python -m pytest -k "postgres and not role and not another_connection and not during_a_migration" \
 	  tests/test_postgres.py tests/test_store.py tests/test_ledger_machine.py tests/test_workers.py
-
-# The page docs/reliability.md, from a run that takes hours.
-reliability: $(VENV)/.test
-	$(BIN)/python -m tests.reliability --kills 500 --outcomes 20000
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks

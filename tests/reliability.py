@@ -89,8 +89,8 @@ def page(tallies: Sequence[Tally], command: str) -> str:
                 f"{platform.system()}."
             ),
             "The numbers are those that the tests counted; where a test makes a fixed number of writes, that is what stands under",
-            "*acknowledged*. The same tests run with smaller numbers in `make test`, and with 500 kills",
-            "and 20,000 outcomes in `make soak`.",
+            "*acknowledged*. The same tests run with smaller numbers in `make test`; `make soak` runs them with those of this page,",
+            "and writes it.",
             "",
             _HEAD,
             *rows(tallies),
