@@ -130,11 +130,8 @@ def _follow(session: Session, stands: Sequence[Standing], *, save: bool) -> dict
         return {}
     written = _written(session, epochs)
     kept = written | _beginnings(session, {s: e for s, e in epochs.items() if s not in written})
-    news: dict[int, list[tuple[int, Heard]]] = defaultdict(list)
-    asked = [(seq, epoch, kept[seq].upto) for seq, epoch in epochs.items()]
-    for seq, number, at, reward, size, expected in select_from(session, _HEARD, asked):
-        news[seq].append((number, Heard(at, reward, size / UNIT, expected)))
-    moved, anchors = _moved(kept, news)
+    asked = [(seq, epoch, kept[seq].upto, _LAST) for seq, epoch in epochs.items()]
+    moved, anchors = _moved(kept, _heard(session, asked))
     if save and moved:
         _save(session, moved, written)
         if anchors:
@@ -251,34 +248,37 @@ def _openings(session: Session, epochs: Mapping[int, int]) -> dict[int, _Kept]:
     return found
 
 
-def roll_up(
-    session: Session,
-    heard: Mapping[int, Sequence[tuple[int, Heard]]],
-    epochs: Mapping[int, int],
-) -> None:
-    """Move the states that replays begin with on, by episodes that are about to go.
+def roll_up(session: Session, upto: Mapping[int, int], epochs: Mapping[int, int]) -> None:
+    """Move the states that replays begin with on, by all that was heard until the last of some episodes that are about to go.
+
+    Episodes that stay are taken in, too, where they belong in the order; what is said of them later on is not heard again.
 
     Args:
-        session: The transaction.
-        heard: What the detectors heard in them, by memory, each with the number of the outcome and in their order.
+        session: The transaction; the episodes are still there.
+        upto: Number of the last outcome that is about to go, by memory.
         epochs: Restore counts of the same memories.
     """
-    if not heard:
-        return
-    before = _openings(session, {seq: epochs[seq] for seq in sorted(heard)})
-    after = updates(
-        np.concatenate([k.state for k in before.values()]),
-        [[h for _, h in heard[seq]] for seq in before],
-    )
+    before = _openings(session, epochs)
+    asked = [(seq, epoch, before[seq].upto, upto[seq]) for seq, epoch in sorted(epochs.items())]
+    moved, _ = _moved(before, _heard(session, asked))
     rows = [
-        {"seq": seq, "epoch": epochs[seq], "state": state, "upto": heard[seq][-1][0]}
-        for seq, state in zip(before, pack(after), strict=True)
+        {"seq": seq, "epoch": epochs[seq], "state": state, "upto": k.upto}
+        for (seq, k), state in zip(moved.items(), _packed(moved.values()), strict=True)
     ]
     session.run_many(_OPEN, rows)
     session.run_many(_OVERTAKEN, rows)
     session.run_many(_OVERTAKEN_ANCHORS, rows)
 
 
+def _heard(session: Session, asked: Sequence[tuple[int, int, int, int]]) -> dict[int, _News]:
+    """What there is to hear, by memory: asked by number, restore count, and the outcomes after which and up to which."""
+    news: dict[int, list[tuple[int, Heard]]] = defaultdict(list)
+    for seq, number, at, reward, size, expected in select_from(session, _HEARD, asked):
+        news[seq].append((number, Heard(at, reward, size / UNIT, expected)))
+    return dict(news)
+
+
+_LAST = 2**63 - 1
 _JUDGED = (Status.ACTIVE, Status.SUPPRESSED)
 _SOME = "SELECT seq, state, upto, outcomes FROM regimes WHERE seq IN :values"
 _COUNTS = "SELECT seq, upto, outcomes FROM regime_anchors WHERE seq IN :values"
@@ -312,9 +312,9 @@ _PUT_BACK = Statement("DELETE FROM regimes WHERE seq = :seq AND upto >= :number"
 _PUT_BACK_ANCHORS = Statement("DELETE FROM regime_anchors WHERE seq = :seq AND upto >= :number")
 # What came before a restore is over: only later evidence can suppress again. SQLite keeps the order of a CROSS JOIN.
 _HEARD = (
-    "WITH asked (seq, epoch, after) AS (VALUES :rows) "
+    "WITH asked (seq, epoch, after, upto) AS (VALUES :rows) "
     "SELECT x.seq, x.heard, p.started_at, p.reward, x.size, x.expected "
     "FROM asked a CROSS JOIN exposures x CROSS JOIN episodes p "
-    "WHERE x.seq = a.seq AND x.size > 0 AND x.heard > a.after AND x.epoch >= a.epoch "
-    "AND p.eid = x.eid ORDER BY x.heard"
+    "WHERE x.seq = a.seq AND x.size > 0 AND x.heard > a.after AND x.heard <= a.upto "
+    "AND x.epoch >= a.epoch AND p.eid = x.eid ORDER BY x.heard"
 )

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.estimators.credit import Credit
-from langchain_memoryworth.estimators.drift import Heard
-from langchain_memoryworth.estimators.evidence import UNIT, Evidence
+from langchain_memoryworth.estimators.evidence import Evidence
 from langchain_memoryworth.ledger import openings, rates, regimes, standing
 from langchain_memoryworth.ledger.database import Database
 from langchain_memoryworth.ledger.openings import Opening
@@ -27,13 +26,13 @@ BATCH = 500
 
 
 class _Given(NamedTuple):
-    """Credit of one memory in one episode, and where."""
+    """Credit of one memory in one episode, and where; `heard` as in the exposure."""
 
     seq: int
     namespace: str
     context: str
     epoch: int
-    expected: float
+    heard: int | None
     weight: int
     positive: int
     size: int
@@ -51,8 +50,8 @@ class Retention:
     ) -> Compacted:
         """Roll up what began, was shown and was settled before a time.
 
-        Runs without an outcome are closed too, unless they are younger than `Policy.pending_age`. The newest run is kept, so
-        that no number is given twice.
+        Runs without an outcome are closed too, unless they are younger than `Policy.pending_age`. The newest run is kept, and that
+        of the newest outcome, so that no number is given twice.
         """
         young = min(before, now - policy.pending_age.total_seconds())
         with self._database.write() as session:
@@ -78,17 +77,20 @@ class Retention:
     def _close(self, session: Session, episodes: Sequence[Any], policy: Policy) -> int:
         eids = [eid for eid, *_ in episodes]
         said = _by_episode(standing.select_in(session, _OUTCOMES, eids))
-        given = _by_episode(standing.select_in(session, _CREDITS, eids))
+        given = {
+            eid: [_Given(*row) for row in rows]
+            for eid, rows in _by_episode(standing.select_in(session, _CREDITS, eids)).items()
+        }
         balances: dict[Opening, Evidence] = defaultdict(Evidence)
         base = rates.Rates({})
-        for eid, _, _, reward in episodes:
-            rows = [_Given(*row) for row in given.get(eid, ())]
+        for eid, _, reward in episodes:
+            rows = given.get(eid, ())
             for opening, evidence in _balances(rows, _in_force(said.get(eid, ()), policy)):
                 balances[opening] += evidence
             base.roll_up(eid, [rates.Place(x.namespace, x.context) for x in rows], reward)
         openings.add(session, balances)
         base.save(session)
-        self._move_regimes(session, episodes, given, said)
+        self._move_regimes(session, given)
         names = [id_ for _, id_, *_ in episodes]
         names += [alias for (alias,) in standing.select_in(session, _ALIASES, eids)]
         openings.close(session, map(openings.key, names))
@@ -96,24 +98,13 @@ class Retention:
             session.run_many(statement, [{"eid": eid} for eid in eids])
         return len(eids)
 
-    def _move_regimes(
-        self,
-        session: Session,
-        episodes: Sequence[Any],
-        given: Mapping[int, Sequence[Any]],
-        said: Mapping[int, Sequence[Any]],
-    ) -> None:
-        stands = standing.read(session, sorted({row[0] for rows in given.values() for row in rows}))
-        heard: dict[int, list[tuple[int, Heard]]] = defaultdict(list)
-        for eid, _, at, reward in sorted(
-            (e for e in episodes if e[0] in said), key=lambda e: said[e[0]][0][0]
-        ):
-            for row in given.get(eid, ()):
-                x = _Given(*row)
-                if x.epoch >= stands[x.seq].epoch:
-                    one = Heard(at, reward, x.size / UNIT, x.expected)
-                    heard[x.seq].append((said[eid][0][0], one))
-        regimes.roll_up(session, heard, {seq: stands[seq].epoch for seq in heard})
+    def _move_regimes(self, session: Session, given: Mapping[int, Sequence[_Given]]) -> None:
+        last: dict[int, int] = defaultdict(int)
+        for rows in given.values():
+            for x in rows:
+                last[x.seq] = max(last[x.seq], x.heard or 0)
+        stands = standing.read(session, sorted(last))
+        regimes.roll_up(session, last, {seq: s.epoch for seq, s in stands.items()})
 
     # -- changes ----------------------------------------------------------------------------------------------
 
@@ -196,11 +187,12 @@ _IS_OLD = (
     "p.started_at < :before AND COALESCE(p.settled_at, p.started_at) < :before "
     "AND (p.reward IS NOT NULL OR p.started_at < :young) "
     "AND p.eid < (SELECT MAX(eid) FROM episodes) "
+    "AND p.eid <> COALESCE((SELECT eid FROM outcomes ORDER BY number DESC LIMIT 1), 0) "
     "AND NOT EXISTS (SELECT 1 FROM exposures x WHERE x.eid = p.eid "
     "AND (COALESCE(x.last_at, x.at) >= :before OR (x.propensity < 1 AND x.arm <> 'probation'))) "
 )
 _OLD = Statement(
-    f"SELECT p.eid, p.id, p.started_at, p.reward FROM episodes p WHERE p.eid > :after AND {_IS_OLD} "
+    f"SELECT p.eid, p.id, p.reward FROM episodes p WHERE p.eid > :after AND {_IS_OLD} "
     "ORDER BY p.eid LIMIT :limit"
 )
 _LAST = Statement("SELECT MAX(eid) FROM episodes")
@@ -221,7 +213,7 @@ _OUTCOMES = (
     "ORDER BY number"
 )
 _CREDITS = (
-    "SELECT x.eid, x.seq, m.namespace, COALESCE(x.context, ''), x.epoch, x.expected, x.weight, x.positive, "
+    "SELECT x.eid, x.seq, m.namespace, COALESCE(x.context, ''), x.epoch, x.heard, x.weight, x.positive, "
     "x.size, x.surprise FROM exposures x JOIN memories m ON m.seq = x.seq "
     "WHERE x.size > 0 AND x.eid IN :values"
 )
