@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from typer.testing import CliRunner, Result
 
 from langchain_memoryworth import MemoryWorthStore
 from langchain_memoryworth.cli.commands import app
-from langchain_memoryworth.errors import MemoryWorthError
+from langchain_memoryworth.errors import InvalidInputError, MemoryWorthError
 from langchain_memoryworth.records import Status
 from langchain_memoryworth.terminal import clean
 from tests.conftest import StoreMaker
 from tests.fakes import Clock, HashedWords, execute
+from tests.ledger_server import Server, new_schema
 from tests.policies import plain
 
 EVIL = "red \x1b]0;owned\x07\x1b[2J\u202e alert\nsecond"
@@ -374,7 +377,7 @@ def test_errors_are_one_clean_line(file: Path):
     command = Path(sys.executable).with_name("langchain-memoryworth")
     for arguments, code, words in [
         (["show", "gh\x1bost"], 1, "error: no memory 'gh\\x1bost' in namespace ()"),
-        (["status", "-d", "nowhere.db"], 1, "error: there is no store at nowhere.db"),
+        (["status", "-d", "nowhere.db"], 1, "error: there is no store at sqlite:///nowhere.db"),
         (["pin"], 2, "Missing argument"),
         (["list", "--status", "wild"], 2, "'wild'"),
     ]:
@@ -391,6 +394,18 @@ def test_errors_are_one_clean_line(file: Path):
         assert "Traceback" not in done.stderr
         assert "\x1b" not in done.stderr
     assert not (file.parent / "nowhere.db").exists()
+
+
+@pytest.mark.parametrize("command", ["status", "doctor", "migrate", "list"])
+def test_a_wrong_name_is_no_empty_store(ledger: Server, cli: Cli, command: str):
+    place = new_schema(ledger)
+    result = cli(command, "--database", place)
+    assert isinstance(result.exception, InvalidInputError)
+    assert re.search(r"no store at .* in the schema 't\d+'", str(result.exception))
+    with psycopg.connect(ledger.url.replace("+psycopg", "")) as connection:
+        name = place.rpartition("=")[2]
+        made = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [name])
+        assert made.fetchall() == []
 
 
 def test_no_embedding_model_is_loaded(file: Path):

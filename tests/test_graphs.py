@@ -355,10 +355,14 @@ def test_in_memory_nothing_is_kept(make_store: StoreMaker) -> None:
     assert Graphs("hnsw", "sqlite://", None, None).path((), D) is None
 
 
-def test_a_folder_that_is_none_is_refused(make_store: StoreMaker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", ["nowhere", "", 3, b"/", True])
+def test_a_folder_that_is_none_is_refused(
+    make_store: StoreMaker, tmp_path: Path, folder: Any
+) -> None:
     with pytest.raises(InvalidInputError, match="make it first") as caught:
-        make_store("sqlite://", index="hnsw", graph_folder=tmp_path / "nowhere")
-    assert caught.value.value == tmp_path / "nowhere"
+        make_store(f"sqlite:///{tmp_path}/m.db", index="hnsw", graph_folder=folder)
+    assert caught.value.value == folder
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_columns_of_other_types_are_no_graph(tmp_path: Path) -> None:

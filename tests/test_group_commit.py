@@ -169,7 +169,7 @@ def test_a_child_process_begins_with_nobody_waiting(make_store: StoreMaker, file
     assert_whole(store)
 
 
-@pytest.mark.parametrize("window", [timedelta(seconds=-1), 2, "2 ms"])
+@pytest.mark.parametrize("window", [timedelta(seconds=-1), 2, "2 ms", timedelta.max])
 def test_what_is_no_window(make_store: StoreMaker, window: Any) -> None:
     with pytest.raises(InvalidInputError, match="group_commit"):
         make_store(group_commit=window)

@@ -36,6 +36,7 @@ def busy(make_store: StoreMaker, shared_url: str) -> MemoryWorthStore:
 def locked(url: str) -> Iterator[ExitStack]:
     """Another connection holds the lock of all writers until it is let go."""
     other = Database(url)
+    other.prepare()
     with ExitStack() as lock:
         lock.callback(other.close)
         lock.enter_context(other.write())

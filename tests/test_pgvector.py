@@ -6,6 +6,7 @@ Imported tests run with the fixtures of this module, so that one set of claims h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -215,6 +216,7 @@ def test_a_server_without_pgvector_says_so(ledger: Server, embedding: HashedWord
         MemoryWorthStore(new_schema(ledger), embedding, index="pgvector")
 
 
-def test_sqlite_has_no_pgvector(embedding: HashedWords) -> None:
+def test_sqlite_has_no_pgvector(embedding: HashedWords, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="needs a Postgres"):
-        MemoryWorthStore("sqlite://", embedding, index="pgvector")
+        MemoryWorthStore(f"sqlite:///{tmp_path}/m.db", embedding, index="pgvector")
+    assert list(tmp_path.iterdir()) == []

@@ -84,10 +84,44 @@ def test_everything_is_in_a_schema_of_its_own(ledger: Server, make_store: StoreM
         assert ("public",) not in found
 
 
-@pytest.mark.parametrize("name", ["a b", 'x"; DROP', "1st", "ü"])
+@pytest.mark.parametrize("name", ["a b", 'x"; DROP', "1st", "ü", "pg_mine", "a" * 64])
 def test_a_schema_has_a_plain_name(make_store: StoreMaker, ledger: Server, name: str) -> None:
     with pytest.raises(InvalidInputError, match="schema="):
         make_store(f"{ledger.url}&schema={name}")
+
+
+def test_a_schema_may_have_capitals(make_store: StoreMaker, ledger: Server) -> None:
+    """Without quotes the server makes two names one, so two teams one store."""
+    place = f"{ledger.url}&schema=Team"
+    with make_store(place) as store:
+        store.add_texts(["text"], ids=["m"])
+    assert make_store(f"{ledger.url}&schema=team").similarity_search("text") == []
+    assert [d.id for d in make_store(place).similarity_search("text")] == ["m"]
+
+
+@pytest.mark.parametrize("url", ["postgresql+psycopg://u:secret@h:port/db", "x:/u:se@cret@h/db"])
+def test_a_url_that_is_none_is_shown_without_its_password(make_store: StoreMaker, url: str) -> None:
+    with pytest.raises(InvalidInputError, match="is no database URL") as caught:
+        make_store(url)
+    assert "cret" not in f"{caught.value} {caught.value.value}"
+
+
+def test_an_option_that_the_driver_does_not_have(make_store: StoreMaker) -> None:
+    with pytest.raises(InvalidInputError, match='"poolsize" in the URL'):
+        make_store("postgresql+psycopg://x@/x?poolsize=3")
+
+
+def test_a_server_that_is_too_old(
+    make_store: StoreMaker, place: str, ledger: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("langchain_memoryworth.ledger.database._OLDEST_SERVER", 99)
+    with pytest.raises(StorageError, match="version 99 or newer"):
+        make_store(place)
+    with admin(ledger) as connection:
+        made = connection.execute(
+            "SELECT 1 FROM pg_namespace WHERE nspname = %s", [schema_of(place)]
+        ).fetchall()
+    assert made == []
 
 
 @pytest.mark.parametrize(
@@ -180,7 +214,7 @@ def test_the_pool_is_as_large_as_the_user_says(make_store: StoreMaker, place: st
     assert store.governor.database.engine.pool.checkedin() == 3  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("size", [0, -1, 2.5, "3"])
+@pytest.mark.parametrize("size", [0, -1, 2.5, "3", True])
 def test_a_pool_has_at_least_one_connection(make_store: StoreMaker, place: str, size: Any) -> None:
     with pytest.raises(InvalidInputError, match="pool_size"):
         make_store(place, pool_size=size)
@@ -520,7 +554,9 @@ def test_two_migrations_at_once_are_one(place: str) -> None:
     def work() -> None:
         try:
             barrier.wait(30)
-            opened.append(Database(place))
+            database = Database(place)
+            opened.append(database)
+            database.prepare()
         except BaseException as error:
             failures.append(error)
 

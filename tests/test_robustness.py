@@ -288,6 +288,14 @@ def test_a_wrong_argument_of_a_fresh_store_leaves_it_fresh(
     assert len(store.similarity_search_by_vector([1.0, 2.0])) == 1
 
 
+def test_a_statement_that_was_run_before_refuses_what_is_no_text(store: MemoryWorthStore) -> None:
+    """sqlite3 then speaks of another row that is available."""
+    fill(store)
+    assert store.record_outcomes([("run", False)]) == [True]
+    with pytest.raises(InvalidInputError, match="is no text that can be stored"):
+        store.record_outcomes([("\ud800", True)])
+
+
 def test_the_value_is_in_the_message_and_an_attribute(store: MemoryWorthStore) -> None:
     fill(store)
     for call, value in (
@@ -318,6 +326,8 @@ def test_the_value_is_in_the_message_and_an_attribute(store: MemoryWorthStore) -
         {"embedding_name": 5},
         {"url": "sqlite+aiosqlite:///memories.db"},
         {"url": "sqlite://memories.db"},
+        {"url": "sqlite:///memories.db?schema=team_a"},
+        {"url": ""},
         {"namespace": None},
     ],
     ids=repr,

@@ -10,12 +10,10 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.estimators.evidence import Evidence, Verdict
 from langchain_memoryworth.progress import Progress, unwatched
 from langchain_memoryworth.records import Status
@@ -70,19 +68,12 @@ def opened(database: str, namespace: str = "") -> Iterator[UnembeddedStore]:
     """The store, without its embedding model; it must be there.
 
     Raises:
-        InvalidInputError: If there is no such file.
+        InvalidInputError: If there is none.
     """
-    url = url_of(database)
-    path = url.removeprefix("sqlite://").removeprefix("/").split("?", 1)[0]
-    if url.startswith("sqlite://") and not Path(path).is_file():
-        raise InvalidInputError(
-            f"there is no store at {path or 'an empty name'}; give --database, a SQLite file or a URL",
-            value=database,
-        )
     # Not before a command needs it: `--help` is to answer at once.
     from langchain_memoryworth.service.unembedded import UnembeddedStore
 
-    with UnembeddedStore(url, namespace=segments(namespace)) as store:
+    with UnembeddedStore(url_of(database), namespace=segments(namespace)) as store:
         yield store
 
 

@@ -33,6 +33,8 @@ _T = TypeVar("_T")
 
 
 _MOST_IDLE = 16
+_OLDEST_SERVER = 13
+"""The first that tells which transactions are running, as `changes` needs it."""
 
 
 class _Line(NamedTuple):
@@ -43,7 +45,7 @@ class _Line(NamedTuple):
 
 
 class Database:
-    """An engine with the schema in place.
+    """An engine, and after `prepare` the schema in place.
 
     Args:
         url: SQLAlchemy URL; `sqlite://` is a database in memory, `postgresql+psycopg://host/name` a server. There
@@ -52,7 +54,7 @@ class Database:
         pool_size: How many connections to a server there may be at most; None means 5.
 
     Raises:
-        StorageError: If the database cannot be used, see the subclasses.
+        InvalidInputError: If one of them cannot be meant. Nothing is connected yet.
     """
 
     def __init__(
@@ -73,12 +75,29 @@ class Database:
         self._pid = os.getpid()
         if self._sqlite and not self._opened.shared:
             _close_before_fork(self)
-        try:
-            self._migrate()
-        except BaseException:
-            self.close()
-            raise
+
+    def prepare(self, *, make: bool = True) -> None:
+        """Connect, and bring the schema to this release's.
+
+        Args:
+            make: Whether to make a store where none is.
+
+        Raises:
+            StorageError: If the database cannot be used, see the subclasses.
+            InvalidInputError: If no store is there, and none is to be made.
+        """
+        if not make and self.file is not None and not self.file.is_file():
+            raise self._no_store()
+        self._migrate(make=make)
         self._patience = float(BUSY_TIMEOUT_S)
+
+    def _no_store(self) -> errors.InvalidInputError:
+        schema = self._opened.schema
+        place = self.name if schema is None else f"{self.name} in the schema {schema!r}"
+        return errors.InvalidInputError(
+            f"there is no store at {place}; give the URL of one, or make it by opening it as MemoryWorthStore",
+            value=self.name,
+        )
 
     @property
     def file(self) -> Path | None:
@@ -247,12 +266,14 @@ class Database:
 
     # -- schema -----------------------------------------------------------------------------------------------
 
-    def _migrate(self) -> None:
+    def _migrate(self, *, make: bool) -> None:
         with self._in_our_words, self.engine.connect() as connection:
             found = self._schema_version(connection)
             connection.rollback()
             if found > len(MIGRATIONS):
                 raise errors.SchemaVersionError(found, len(MIGRATIONS))
+            if not found and not make:
+                raise self._no_store()
             if self._sqlite:
                 self._use_wal(connection)
             if found == len(MIGRATIONS):
@@ -287,6 +308,11 @@ class Database:
                 _wait(pause)
 
     def _make_schema(self, connection: Connection, schema: str) -> None:
+        version = int(str(connection.exec_driver_sql("SHOW server_version_num").scalar()))
+        if version < _OLDEST_SERVER * 10_000:
+            raise errors.StorageError(
+                f"{self.name} is Postgres {version // 10_000}; give a server of version {_OLDEST_SERVER} or newer"
+            )
         encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
         if encoding != "UTF8":
             raise errors.StorageError(
@@ -340,6 +366,8 @@ class _InOurWords:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is not None and isinstance(error.__context__, UnicodeEncodeError):
+            error = error.__context__  # of which sqlite3 at times makes an error about another row
         if isinstance(error, (SQLAlchemyError, self.driver_error)):
             cause = getattr(error, "orig", None) or error
             fault = self._opened.fault(cause, self._name)

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from sqlalchemy import URL, Engine, NullPool, QueuePool, StaticPool, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy import URL, Engine, NullPool, QueuePool, StaticPool, create_engine, event
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from langchain_memoryworth import errors
+from langchain_memoryworth.ledger.address import address_of
 
 Durability = Literal["normal", "full"]
 """`normal`: a crash of the process loses nothing. `full`: nor does a power failure."""
@@ -32,9 +32,6 @@ BUSY_TIMEOUT_S = 30
 _LOOK_MS = 10
 """How long SQLite waits by itself for a writer's turn before it is asked anew. It looks less and less often, in the end ten times
 a second, and processes that write without a pause leave it hardly a moment to find."""
-
-SCHEMA = "memoryworth"
-"""The Postgres schema of a store whose URL names none."""
 
 Again = Literal["no", "safe", "uncertain"]
 """Whether a failed transaction may be run again: `safe`, it was rolled back; `uncertain`, its commit was not answered."""
@@ -85,27 +82,16 @@ def open_engine(url: str, durability: Durability, pool_size: int | None) -> Open
         raise errors.InvalidInputError(
             f"durability={durability!r}; give 'normal' or 'full'", value=durability
         )
-    if pool_size is not None and (not isinstance(pool_size, int) or pool_size < 1):
+    if pool_size is not None and (
+        isinstance(pool_size, bool) or not isinstance(pool_size, int) or pool_size < 1
+    ):
         raise errors.InvalidInputError(
             f"pool_size={pool_size!r}; give a whole number of at least 1", value=pool_size
         )
-    try:
-        parsed = make_url(url)
-        if parsed.get_backend_name() == "postgresql":
-            return _postgres(parsed, durability, pool_size or 5)
-        if parsed.drivername in ("sqlite", "sqlite+pysqlite"):  # no other driver is synchronous
-            return _sqlite(parsed, durability)
-    except (ArgumentError, NoSuchModuleError) as error:
-        reason = " ".join(str(error).split())
-        raise errors.InvalidInputError(
-            f"{url!r} is no database URL ({reason}); give sqlite:///memories.db, sqlite:// or "
-            "postgresql+psycopg://...",
-            value=url,
-        ) from error
-    raise errors.InvalidInputError(
-        f"{parsed.drivername!r} is not supported; give sqlite:///... or postgresql+psycopg://...",
-        value=url,
-    )
+    place, schema = address_of(url)
+    if schema is None:
+        return _sqlite(place, durability)
+    return _postgres(place, schema, durability, pool_size or 5)
 
 
 # -- SQLite -----------------------------------------------------------------------------------------------------------
@@ -173,24 +159,21 @@ _SQLITE_ERRORS: tuple[tuple[str, type[errors.StorageError], str], ...] = (
 # -- Postgres ---------------------------------------------------------------------------------------------------------
 
 
-def _postgres(url: URL, durability: Durability, pool_size: int) -> Opened:
-    url, schema = _schema_of(url)
-    try:
-        engine = create_engine(
-            url,
-            # We begin and commit ourselves, several settings and the lock in one message.
-            isolation_level="AUTOCOMMIT",
-            paramstyle="format",  # by position, as SQLite
-            poolclass=QueuePool,
-            pool_size=pool_size,
-            max_overflow=0,
-            pool_timeout=BUSY_TIMEOUT_S,
-            connect_args={"prepare_threshold": None, "client_encoding": "utf8"},
-            use_native_hstore=False,  # or it would ask the server for an extension
-        )
-        from langchain_memoryworth.ledger import nul
-    except ModuleNotFoundError as error:
-        raise errors.MissingExtraError("postgres", "psycopg") from error
+def _postgres(url: URL, schema: str, durability: Durability, pool_size: int) -> Opened:
+    from langchain_memoryworth.ledger import nul
+
+    engine = create_engine(
+        url,
+        # We begin and commit ourselves, several settings and the lock in one message.
+        isolation_level="AUTOCOMMIT",
+        paramstyle="format",  # by position, as SQLite
+        poolclass=QueuePool,
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=BUSY_TIMEOUT_S,
+        connect_args={"prepare_threshold": None, "client_encoding": "utf8"},
+        use_native_hstore=False,  # or it would ask the server for an extension
+    )
     event.listen(engine, "connect", lambda connection, _: nul.register(connection))
     begin = _postgres_begin(schema, durability)
     return Opened(
@@ -213,24 +196,9 @@ def _is_alive(connection: Any) -> bool:
     return not driver.closed and not select.select([driver.fileno()], [], [], 0)[0]
 
 
-def _schema_of(url: URL) -> tuple[URL, str]:
-    named = url.query.get("schema", SCHEMA)
-    if not isinstance(named, str) or not named.isidentifier() or not named.isascii():
-        raise errors.InvalidInputError(
-            f"schema={named!r} in the URL; give one name of letters, digits and _", value=named
-        )
-    if url.drivername == "postgresql":
-        url = url.set(drivername="postgresql+psycopg")
-    if url.get_driver_name() != "psycopg":
-        raise errors.InvalidInputError(
-            f"{url.drivername!r} is not supported; give postgresql+psycopg://...", value=url
-        )
-    return url.difference_update_query(["schema"]), named
-
-
 def _postgres_begin(schema: str, durability: Durability) -> dict[Mode, tuple[str, ...]]:
     lock = lock_number(schema)
-    read = f"SELECT set_config('search_path', '{schema}', true)"
+    read = f"""SELECT set_config('search_path', '"{schema}"', true)"""  # or capitals are lost
     write = f"{read}, set_config('lock_timeout', '{BUSY_TIMEOUT_S}s', true)"
     if durability == "full":
         # A server that is set to answer before its log is on disk keeps doing so, unless this was asked for.
@@ -297,7 +265,11 @@ _POSTGRES_ERRORS: tuple[tuple[str, type[errors.StorageError], str], ...] = (
     ("55P03", errors.StorageBusyError, "another process holds it; try again"),
     ("57014", errors.StorageBusyError, "the server's timeout ended it; try again"),
     ("57P", errors.StorageUnavailableError, "try again when the server is up"),
-    ("08", errors.StorageUnavailableError, "check that the server is up and can be reached"),
+    (
+        "08",
+        errors.StorageUnavailableError,
+        "check that the server is up and can be reached, and host, role, password and database in the URL",
+    ),
     ("XX001", errors.CorruptStorageError, "the data is damaged; restore a copy"),
     ("XX002", errors.CorruptStorageError, "an index is damaged; REINDEX it"),
 )

@@ -13,6 +13,9 @@ from langchain_memoryworth.errors import InvalidInputError, StorageError
 MOST = 1_000
 """Items that go into one transaction at most; the others go into the next."""
 
+_LONGEST = timedelta(days=1)
+"""Of a window. Nobody means one that is longer, and the clocks of some machines do not reach as far."""
+
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
@@ -27,7 +30,7 @@ class GroupCommit(Generic[_T, _R]):
     Args:
         write: Writes down items in one transaction, in order, and gives a result for each. Items that were written already
             may come again.
-        window: How long who writes waits at most until as many have come as the last time, at least 0.
+        window: How long who writes waits at most until as many have come as the last time, from 0 to a day.
 
     Raises:
         InvalidInputError: If `window` is no such time.
@@ -39,9 +42,9 @@ class GroupCommit(Generic[_T, _R]):
     """
 
     def __init__(self, write: Callable[[Sequence[_T]], Sequence[_R]], window: timedelta) -> None:
-        if not isinstance(window, timedelta) or window < timedelta(0):
+        if not isinstance(window, timedelta) or not timedelta(0) <= window <= _LONGEST:
             raise InvalidInputError(
-                f"group_commit={window!r}; give a timedelta of at least 0, such as "
+                f"group_commit={window!r}; give a timedelta from 0 to a day, such as "
                 "timedelta(milliseconds=2), or None",
                 value=window,
             )

@@ -51,6 +51,7 @@ class OpenStore:
         pool_size: Connections to a database server at most; None means 5.
         group_commit: If given, outcomes of several threads share a transaction, see `GroupCommit`.
         clock: Unix time in seconds.
+        make: Whether to make a store where none is.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class OpenStore:
         pool_size: int | None = None,
         group_commit: timedelta | None = None,
         clock: Callable[[], float] = time.time,
+        make: bool = True,
     ) -> None:
         if index not in KINDS:
             raise InvalidInputError(
@@ -87,18 +89,16 @@ class OpenStore:
         self.ledger = Ledger(self.database)
         self._closed = False
         try:
-            self.replica = self._index(index, graph_folder)
+            graphs = Graphs(index, self.database.name, self.database.file, graph_folder)
+            engine = self.mirror.checked() if index == "pgvector" else None
+            self.database.prepare(make=make)  # all that can be wrong without it was looked at
+            self.replica = Replica(self.database, index, graphs, engine)
             self._take_up(embedding_name, policy)
             if index == "pgvector":
                 self.mirror.prepare(self.dimension)
         except BaseException:
             self.database.close()
             raise
-
-    def _index(self, kind: Kind, folder: os.PathLike[str] | str | None) -> Replica:
-        graphs = Graphs(kind, self.database.name, self.database.file, folder)
-        engine = self.mirror if kind == "pgvector" else None
-        return Replica(self.database, kind, graphs, engine)
 
     def _take_up(self, embedding_name: str | None, policy: Policy | None) -> None:
         """Compare what the database knows of the model and the policy with what was given."""

@@ -36,15 +36,23 @@ class NoModel(Embeddings):
 class UnembeddedStore(GovernedMemories):
     """Everything that needs no vector of a text: worth, outcomes, review, decisions, erasure, export and import.
 
+    The store must be there: a wrong name is an error, not an empty store.
+
     Args:
         url: As for `MemoryWorthStore`.
         namespace: Where memories are looked for unless a call says otherwise.
         clock: Unix time in seconds.
 
+    Raises:
+        InvalidInputError: If no store is there.
+
     Examples:
-        >>> store = UnembeddedStore("sqlite://")
-        >>> store.health().memories
-        0
+        >>> from langchain_memoryworth.errors import InvalidInputError
+        >>> try:
+        ...     UnembeddedStore("sqlite:///nowhere.db")
+        ... except InvalidInputError as error:
+        ...     print(str(error).partition(";")[0])
+        there is no store at sqlite:///nowhere.db
     """
 
     def __init__(
@@ -55,7 +63,12 @@ class UnembeddedStore(GovernedMemories):
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.governor = Governor(
-            url, NoModel(), embedding_name=None, namespace=checked(namespace), clock=clock
+            url,
+            NoModel(),
+            embedding_name=None,
+            namespace=checked(namespace),
+            clock=clock,
+            make=False,
         )
 
     def __repr__(self) -> str:

@@ -42,9 +42,10 @@ class Graphs:
         self._start: Path | None = None
         self._owner = ""
         if folder is not None:
-            if not Path(folder).is_dir():
+            named = isinstance(folder, (str, os.PathLike)) and folder  # "" would be where one is
+            if not named or not Path(folder).is_dir():
                 raise InvalidInputError(
-                    f"graph_folder={str(folder)!r} is no folder; make it first", value=folder
+                    f"graph_folder={folder!r} is no folder; make it first", value=folder
                 )
             self._start, self._owner = Path(folder) / "memoryworth", database
         elif beside is not None:

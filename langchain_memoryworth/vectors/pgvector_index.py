@@ -43,12 +43,11 @@ class Mirror:
         self._possible = database.kind == "postgresql"
         self._database = self.database = database
 
-    def prepare(self, dimension: int | None) -> None:
-        """Begin to keep copies, of what is there too, if that was not begun by another process.
+    def checked(self) -> Mirror:
+        """Itself, to be searched.
 
         Raises:
             InvalidInputError: If the database is no Postgres.
-            MissingExtensionError: If it has no pgvector.
         """
         if not self._possible:
             raise InvalidInputError(
@@ -56,6 +55,14 @@ class Mirror:
                 "give 'flat' or 'hnsw' with SQLite",
                 value="pgvector",
             )
+        return self
+
+    def prepare(self, dimension: int | None) -> None:
+        """Begin to keep copies, of what is there too, if that was not begun by another process.
+
+        Raises:
+            MissingExtensionError: If the database has no pgvector.
+        """
         with self._database.read() as session:
             ready = self._place(session) is not None
         if not ready:

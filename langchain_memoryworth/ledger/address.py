@@ -1,0 +1,102 @@
+"""What the URL of a database says: on which of the two engines it is, and in which schema of a server. Nothing is connected."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from langchain_memoryworth.errors import InvalidInputError, MissingExtraError
+
+SCHEMA = "memoryworth"
+"""The Postgres schema of a store whose URL names none."""
+
+_LONGEST_NAME = 63
+"""Postgres cuts a longer name off without an error, so that two of them may be one."""
+
+
+class Address(NamedTuple):
+    """Where a store is.
+
+    Attributes:
+        url: For SQLAlchemy.
+        schema: Of Postgres; None on SQLite.
+    """
+
+    url: URL
+    schema: str | None
+
+
+def address_of(url: str) -> Address:
+    """Read a URL.
+
+    Raises:
+        InvalidInputError: If it is none, names an engine that is not supported, or has options that nobody would look at.
+        MissingExtraError: If the driver of Postgres is not installed.
+
+    Examples:
+        >>> address_of("postgresql+psycopg://app@db.example/agents?schema=team_a").schema
+        'team_a'
+        >>> address_of("sqlite:///memories.db").schema is None
+        True
+    """
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError) as error:  # a port that is no number is the latter
+        raise _is_none(url, str(error)) from error
+    if parsed.drivername in ("postgresql", "postgresql+psycopg"):
+        return _on_server(parsed.set(drivername="postgresql+psycopg"))
+    if parsed.drivername not in ("sqlite", "sqlite+pysqlite"):  # no other driver is synchronous
+        raise InvalidInputError(
+            f"{parsed.drivername!r} is not supported; give sqlite:///... or postgresql+psycopg://...",
+            value=parsed.drivername,
+        )
+    if parsed.host or parsed.username:
+        raise _is_none(url, "a file is on no host")
+    if parsed.query and "uri" not in parsed.query:
+        raise InvalidInputError(
+            f"{next(iter(parsed.query))!r} in the URL of a SQLite file; give each store a file of its own, and options of "
+            "SQLite as in sqlite:///file:memories.db?mode=ro&uri=true",
+            value=tuple(parsed.query),
+        )
+    return Address(parsed, None)
+
+
+def _is_none(url: object, reason: str) -> InvalidInputError:
+    shown = re.sub(":.*@", ":***@", url) if isinstance(url, str) else url
+    return InvalidInputError(
+        f"{shown!r} is no database URL ({reason}); give sqlite:///memories.db, sqlite:// or postgresql+psycopg://...",
+        value=shown,
+    )
+
+
+def _on_server(url: URL) -> Address:
+    schema = url.query.get("schema", SCHEMA)
+    if not _is_plain(schema):
+        raise InvalidInputError(
+            f"schema={schema!r} in the URL; give one name of letters, digits and _, of {_LONGEST_NAME} characters at most, "
+            "that does not begin with pg_",
+            value=schema,
+        )
+    url = url.difference_update_query(["schema"])
+    try:
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import make_conninfo
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("postgres", "psycopg") from error
+    try:
+        make_conninfo(**dict.fromkeys(url.query, ""))
+    except ProgrammingError as error:
+        raise InvalidInputError(
+            f"{str(error).strip()} in the URL; give those of libpq, such as host= and sslmode=, and schema=",
+            value=tuple(url.query),
+        ) from error
+    return Address(url, str(schema))
+
+
+def _is_plain(name: str | tuple[str, ...]) -> bool:
+    if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
+        return False
+    return len(name) <= _LONGEST_NAME and not name.startswith("pg_")
