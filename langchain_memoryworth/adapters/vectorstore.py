@@ -51,11 +51,12 @@ class MemoryWorthStore(GovernedMemories, VectorStore):
         durability: `normal` survives a crash of the process, `full` a power failure too.
         pool_size: Connections to a database server at most; None means 5.
         group_commit: If given, outcomes that several threads record at once share a transaction: each call returns when
-            that is committed. Who writes waits so long for others to come; `timedelta(0)` takes those who are there. An
+            that is committed. Who writes waits so long for others to come, a day at most; `timedelta(0)` takes those who are there. An
             outcome that is refused is the affair of its caller alone.
         clock: Unix time in seconds; for tests and simulations.
 
     Raises:
+        InvalidInputError: If an argument cannot be meant; then nothing was made.
         StorageError: If the database cannot be used, see its subclasses.
         EmbeddingMismatchError: If another model filled it.
 
