@@ -408,6 +408,14 @@ def test_a_wrong_name_is_no_empty_store(ledger: Server, cli: Cli, command: str):
         assert made.fetchall() == []
 
 
+def test_a_server_is_not_written_anew(ledger: Server, cli: Cli, make_store: StoreMaker):
+    place = new_schema(ledger)
+    make_store(place)
+    result = cli("vacuum", "--database", place)
+    assert isinstance(result.exception, InvalidInputError)
+    assert "VACUUM FULL" in str(result.exception)
+
+
 def test_no_embedding_model_is_loaded(file: Path):
     code = (
         "import sys; sys.argv = ['x', 'list', '-d', sys.argv[1], '--json'];"

@@ -84,7 +84,7 @@ def test_everything_is_in_a_schema_of_its_own(ledger: Server, make_store: StoreM
         assert ("public",) not in found
 
 
-@pytest.mark.parametrize("name", ["a b", 'x"; DROP', "1st", "ü", "pg_mine", "a" * 64])
+@pytest.mark.parametrize("name", ["a b", 'x"; DROP', "1st", "ü", "pg_mine", "a" * 64, ""])
 def test_a_schema_has_a_plain_name(make_store: StoreMaker, ledger: Server, name: str) -> None:
     with pytest.raises(InvalidInputError, match="schema="):
         make_store(f"{ledger.url}&schema={name}")

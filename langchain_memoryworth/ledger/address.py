@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
+from urllib.parse import parse_qsl
 
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -46,6 +47,12 @@ def address_of(url: str) -> Address:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:  # a port that is no number is the latter
         raise _is_none(url, str(error)) from error
+    # SQLAlchemy leaves options out that are empty, and the one of an empty variable would be the schema of somebody else.
+    options = parse_qsl(str(url).partition("?")[2], keep_blank_values=True)
+    if empty := [name for name, value in options if not value]:
+        raise InvalidInputError(
+            f"{empty[0]}= in the URL is empty; give it a value, or leave it out", value=empty[0]
+        )
     if parsed.drivername in ("postgresql", "postgresql+psycopg"):
         return _on_server(parsed.set(drivername="postgresql+psycopg"))
     if parsed.drivername not in ("sqlite", "sqlite+pysqlite"):  # no other driver is synchronous
