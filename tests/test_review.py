@@ -122,6 +122,36 @@ def test_near_duplicates_with_their_summed_evidence(make_store: StoreMaker, url:
     assert Why.DUPLICATE not in {p.why for p in store.review()}
 
 
+def test_near_duplicates_of_the_most_retrieved_where_all_pairs_are_too_many(
+    make_store: StoreMaker, url: str, monkeypatch: pytest.MonkeyPatch
+):
+    store = make_store(url, policy=FAST)
+    pairs = [("red sun rises", "sun rises red"), ("cold blue sea", "sea cold blue")]
+    store.add_texts([t for pair in pairs for t in pair], ids=["a", "b", "c", "d"])
+    store.add_texts(["green"], ids=["e"])
+    duplicates = {(Why.DUPLICATE, "a", "b"), (Why.DUPLICATE, "c", "d")}
+    assert found(store) == duplicates
+    with store.episode() as episode:
+        store.similarity_search("sea cold blue", k=2)
+    episode.record(True)
+    monkeypatch.setattr("langchain_memoryworth.service.reviewer.MOST_COSINES", 2 * 5 + 4)
+    assert found(store) == {(Why.DUPLICATE, "c", "d")}  # c and d with all five
+    monkeypatch.setattr("langchain_memoryworth.service.reviewer.MOST_COSINES", 0)
+    assert found(store) == {(Why.DUPLICATE, "c", "d")}  # one of them with all five
+    monkeypatch.setattr("langchain_memoryworth.service.reviewer.MOST_COSINES", 4 * 5)
+    assert found(store) == duplicates
+
+
+def test_runs_are_read_as_far_back_as_a_review_looks(
+    make_store: StoreMaker, monkeypatch: pytest.MonkeyPatch
+):
+    store = filled(make_store, policy=plain(v_min=4, suppress=False))
+    run(store, "red", "+" * 10 + "-" * 10)
+    assert one(store, Why.STALE).trend == -1.0
+    monkeypatch.setattr("langchain_memoryworth.service.reviewer.LOOK_BACK", 10)
+    assert Why.STALE not in {p.why for p in store.review()}  # of these ten all failed
+
+
 def test_an_older_text_that_a_newer_near_duplicate_contradicts(make_store: StoreMaker):
     store = make_store(policy=plain(v_min=4, suppress=False))
     store.add_texts(["the port is open now", "blue"], ids=["old", "c"])

@@ -19,6 +19,8 @@ from langchain_memoryworth.errors import (
     InvalidTransitionError,
     MemoryNotFoundError,
 )
+from langchain_memoryworth.ledger.memories import _HELD
+from langchain_memoryworth.ledger.standing import as_list, in_list
 from langchain_memoryworth.policy import Quarantine
 from langchain_memoryworth.records import Arm, Status
 from langchain_memoryworth.service.external import Candidate, ExternalMemories
@@ -328,6 +330,41 @@ def test_evidence_does_not_lift_it_and_the_review_asks_a_person(make_store: Stor
 
 
 # -- deprecated
+
+
+def test_memories_of_a_status_are_those_that_have_it(
+    make_store: StoreMaker, url: str, clock: Clock
+):
+    policy = plain(v_min=2, hysteresis=0.0, exploration=0.0, quarantine=WARY)
+    store = make_store(url, policy=policy, clock=clock)
+    ids = ["red", "green", "blue", "white", "black", "brown"]
+    source = {"source": "crm"}
+    store.add_texts(ids, ids=ids, metadatas=[source] * 6)
+    store.add_texts(["pink", "grey"], ids=["pink", "grey"])  # of nobody who is trusted
+    store.add_texts(["mauve"], ids=["mauve"], metadatas=[source], ttl=timedelta(days=1))
+    for number in range(2):
+        run(store, f"run {number}", "red", False)
+    store.suppress(["green", "mauve"])
+    store.pin("blue")
+    store.deprecate("white")
+    store.delete(["black"])
+    store.add_texts(["elsewhere"], ids=["red"], namespace="other", metadatas=[source])
+    clock.forward(days=2)
+    everyone = store.memories()
+    assert [m.id for m in everyone] == ["red", "green", "blue", "white", "brown", "pink", "grey"]
+    for status in Status:
+        assert store.memories(status) == [m for m in everyone if m.status is status]
+    assert {m.status for m in everyone} == set(Status) - {Status.ERASED}
+    assert [m.id for m in store.suppressed()] == ["red", "green"]
+
+
+def test_what_is_held_back_is_found_without_looking_at_the_rest(make_store: StoreMaker):
+    store = make_store()
+    sql = in_list(_HELD, 2).sql
+    given = {"namespace": "[]", "now": 0.0, "born": 0.0, **as_list(["suppressed", "withheld"])}
+    plan = " ".join(str(row[3]) for row in query(store, f"EXPLAIN QUERY PLAN {sql}", **given))
+    assert "USING INDEX evidence_held" in plan
+    assert "SCAN m" not in plan
 
 
 @pytest.mark.parametrize("index", ["flat", "hnsw"])

@@ -30,6 +30,7 @@ from langchain_memoryworth.records import (
 )
 
 NOTHING = Evidence()
+_EVERY = 2**62
 
 
 class Part(NamedTuple):
@@ -84,10 +85,12 @@ class Audit:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def settlements(self, seqs: Sequence[int]) -> dict[int, list[Settlement]]:
-        """All settled runs of some memories, in the order in which they were settled."""
+    def settlements(
+        self, seqs: Sequence[int], *, episodes: int = _EVERY
+    ) -> dict[int, list[Settlement]]:
+        """Settled runs of some memories among the latest episodes, or all, in the order in which they were settled."""
         with self._database.read() as session:
-            rows = standing.select_in(session, _SETTLEMENTS, seqs)
+            rows = standing.select_in(session, _SETTLEMENTS, seqs, episodes=episodes)
         found: dict[int, list[Settlement]] = {s: [] for s in seqs}
         # Settled in one moment, the one that began first comes first; ids say nothing of order.
         for seq, _, id_, at, reward, context, *given in sorted(rows, key=itemgetter(3, 1)):
@@ -142,11 +145,11 @@ class Audit:
             rows = dict(standing.select_in(session, _VECTORS, seqs))
         return np.array([np.frombuffer(rows[s], np.float32) for s in seqs])
 
-    def with_vector(self, seqs: Sequence[int]) -> list[int]:
-        """Those of some memories that are the store's own, and so have a vector."""
+    def with_vector(self, namespace: Namespace) -> list[int]:
+        """The live memories that are the store's own, and so have a vector, the most retrieved first, then the newest."""
         with self._database.read() as session:
-            rows = standing.select_in(session, _HAVE_VECTOR, seqs)
-        return sorted(int(s) for (s,) in rows)
+            rows = session.rows(_HAVE_VECTOR, namespace=namespace_key(namespace))
+        return [int(s) for (s,) in rows]
 
     def companions(self, seq: int, limit: int = 5) -> list[tuple[str, int]]:
         """The memories most often shown in the same runs: id and number of runs."""
@@ -273,9 +276,11 @@ def _by_episode(session: Session) -> Iterator[list[int]]:
         yield [seq for _, seq in some]
 
 
+_LATEST = "x.eid > (SELECT COALESCE(MAX(eid), 0) FROM episodes) - :episodes"
 _SETTLEMENTS = (
     "SELECT x.seq, p.eid, p.id, p.settled_at, p.reward, x.context, x.weight, x.positive, x.size, "
-    "x.surprise FROM exposures x JOIN episodes p ON p.eid = x.eid WHERE x.size > 0 AND x.seq IN :values"
+    "x.surprise FROM exposures x JOIN episodes p ON p.eid = x.eid WHERE x.size > 0 AND x.seq IN :values "
+    f"AND {_LATEST}"
 )
 _LIVE = Statement(
     "SELECT seq FROM memories WHERE namespace = :namespace AND id = :id AND retired_at IS NULL"
@@ -288,15 +293,18 @@ _NAMESPACES = Statement(
 )
 _ENDS = Statement("SELECT written_at, expires_at FROM memories WHERE seq = :seq")
 _VECTORS = "SELECT seq, vector FROM memories WHERE seq IN :values"
-_HAVE_VECTOR = "SELECT seq FROM memories WHERE LENGTH(vector) > 0 AND seq IN :values"
+_HAVE_VECTOR = Statement(
+    "SELECT m.seq FROM memories m JOIN evidence e ON e.seq = m.seq WHERE m.namespace = :namespace "
+    "AND m.retired_at IS NULL AND LENGTH(m.vector) > 0 ORDER BY e.retrievals DESC, m.seq DESC"
+)
 _COMPANIONS = Statement(
     "SELECT m.id, COUNT(*) FROM exposures x JOIN exposures y ON y.eid = x.eid AND y.seq <> x.seq "
     "JOIN memories m ON m.seq = y.seq WHERE x.seq = :seq AND x.shown = 1 AND y.shown = 1 "
     "GROUP BY m.id ORDER BY 2 DESC, m.id LIMIT :limit"
 )
 _SHOWN = Statement(
-    "SELECT eid, seq FROM exposures WHERE shown = 1 AND size > 0 "
-    "AND eid > (SELECT COALESCE(MAX(eid), 0) FROM episodes) - :episodes ORDER BY eid, seq"
+    "SELECT x.eid, x.seq FROM exposures x WHERE x.shown = 1 AND x.size > 0 "
+    f"AND {_LATEST} ORDER BY x.eid, x.seq"
 )
 _REJECTIONS = (
     "SELECT seq, reason, evidence, number FROM actions "

@@ -238,17 +238,8 @@ class Memories:
         self, namespace: Namespace, ids: Sequence[str], policy: Policy, now: float
     ) -> dict[str, Memory]:
         """Live memories by id; unknown ids and those past their time are left out."""
-        with self._database.read() as session:
-            rows = standing.select_in(
-                session,
-                _GET,
-                list(dict.fromkeys(ids)),
-                namespace=namespace_key(namespace),
-                now=now,
-                born=born_after(policy, namespace, now),
-            )
-            judge = priors.informed(session, policy, namespace_key(namespace))
-        return {r[0]: _memory(r, namespace, judge) for r in rows}
+        found = self._read(namespace, policy, now, _GET, list(dict.fromkeys(ids)))
+        return {memory.id: memory for memory in found.values()}
 
     def one(self, namespace: Namespace, memory_id: str, policy: Policy, now: float) -> Memory:
         """One live memory.
@@ -262,17 +253,51 @@ class Memories:
         return found[memory_id]
 
     def all(
-        self, namespace: Namespace, status: Status | None, policy: Policy, now: float
+        self,
+        namespace: Namespace,
+        wanted: frozenset[Status] | None,
+        policy: Policy,
+        now: float,
     ) -> list[Memory]:
-        """Live memories of one status, or of any, oldest first."""
-        wanted = None if status is None else status.value
-        born = born_after(policy, namespace, now)
+        """Live memories of some statuses, or of any, oldest first."""
+        if wanted is None:
+            return list(self._read(namespace, policy, now, _ALL).values())
+        # The index of those that are not served leads to them; without it all would be looked at.
+        sql = _OF_STATUS if wanted & statuses.SERVED else _HELD
+        found = self._read(namespace, policy, now, sql, [status.value for status in wanted])
+        return [found[seq] for seq in sorted(found)]
+
+    def of_note(self, namespace: Namespace, policy: Policy, now: float) -> dict[int, Memory]:
+        """Live memories, by number, of which more is known than their text: that have evidence, or are not simply active."""
+        return self._read(namespace, policy, now, _OF_NOTE)
+
+    def numbered(
+        self, namespace: Namespace, seqs: Sequence[int], policy: Policy, now: float
+    ) -> dict[int, Memory]:
+        """Live memories by their numbers; others are left out."""
+        return self._read(namespace, policy, now, _NUMBERED, seqs)
+
+    def _read(
+        self,
+        namespace: Namespace,
+        policy: Policy,
+        now: float,
+        sql: Statement | str,
+        values: Sequence[Any] = (),
+    ) -> dict[int, Memory]:
+        """By number; a text is a query with a list of values."""
+        given: dict[str, Any] = {
+            "namespace": namespace_key(namespace),
+            "now": now,
+            "born": born_after(policy, namespace, now),
+        }
         with self._database.read() as session:
-            rows = session.rows(
-                _ALL, namespace=namespace_key(namespace), status=wanted, now=now, born=born
-            )
+            if isinstance(sql, Statement):
+                rows = session.rows(sql, **given)
+            else:
+                rows = standing.select_in(session, sql, values, **given)
             judge = priors.informed(session, policy, namespace_key(namespace))
-        return [_memory(r, namespace, judge) for r in rows]
+        return {r[4]: _memory(r, namespace, judge) for r in rows}
 
     def locate(self, session: Session, ids: Sequence[str], prefer: Namespace) -> dict[str, int]:
         """Numbers of live memories by id alone, as documents of other retrievers carry them.
@@ -408,13 +433,18 @@ _INSERT = Statement(
 )
 _INSERT_EVIDENCE = Statement("INSERT INTO evidence (seq) VALUES (:seq)")
 _TEXTS = "SELECT seq, id, text, metadata FROM memories WHERE namespace <> '' AND seq IN :values"
-_WHOLE = (
-    f"SELECT m.id, m.text, m.metadata, m.added_at, {standing.STANDING_COLUMNS} "
-    "FROM memories m JOIN evidence e ON e.seq = m.seq "
-    "WHERE m.namespace = :namespace AND m.retired_at IS NULL "
+_WHOLE = f"SELECT m.id, m.text, m.metadata, m.added_at, {standing.STANDING_COLUMNS} "
+_VALID = (
+    "m.namespace = :namespace AND m.retired_at IS NULL "
     "AND (m.expires_at IS NULL OR m.expires_at > :now) AND m.written_at > :born"
 )
-_GET = _WHOLE + " AND m.id IN :values"
-_ALL = Statement(
-    _WHOLE + " AND e.status = COALESCE(CAST(:status AS VARCHAR), e.status) ORDER BY m.seq"
+_BY_MEMORY = f"{_WHOLE}FROM memories m JOIN evidence e ON e.seq = m.seq WHERE {_VALID}"
+_BY_EVIDENCE = (
+    f"{_WHOLE}FROM evidence e CROSS JOIN memories m WHERE m.seq = e.seq AND {_VALID} AND "
 )
+_GET = f"{_BY_MEMORY} AND m.id IN :values"
+_NUMBERED = f"{_BY_MEMORY} AND m.seq IN :values"
+_OF_STATUS = f"{_BY_MEMORY} AND e.status IN :values"
+_ALL = Statement(f"{_BY_MEMORY} ORDER BY m.seq")
+_HELD = f"{_BY_EVIDENCE}e.status <> 'active' AND e.status <> 'pinned' AND e.status IN :values"
+_OF_NOTE = Statement(f"{_BY_EVIDENCE}(e.retrievals > 0 OR e.status <> 'active')")

@@ -110,11 +110,13 @@ class Collection:
             self._store.place(namespace), memory_id, self._store.policy, self._store.clock()
         )
 
-    def all(self, status: Status | None = None, namespace: Namespace | None = None) -> list[Memory]:
-        """All memories, or those of one status, oldest first."""
+    def all(
+        self, statuses: frozenset[Status] | None = None, namespace: Namespace | None = None
+    ) -> list[Memory]:
+        """All memories, or those of some statuses, oldest first."""
         self._store.refresh()
         return self._memories.all(
-            self._store.place(namespace), status, self._store.policy, self._store.clock()
+            self._store.place(namespace), statuses, self._store.policy, self._store.clock()
         )
 
     def versions(

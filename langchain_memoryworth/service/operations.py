@@ -258,15 +258,15 @@ class GovernedMemories(Oversight, Insights):
             raise InvalidInputError(
                 f"status={status!r}; there are {', '.join(Status)}", value=status
             )
-        wanted = None if status is None else Status(status)
+        wanted = None if status is None else frozenset({Status(status)})
         return self.governor.collection.all(wanted, called(namespace, None))
 
     amemories = awaitable(memories)
 
     def suppressed(self, *, namespace: Sequence[str] | str | None = None) -> list[Memory]:
         """The memories that are held back at present, by the policy or by a person, oldest first."""
-        held = (Status.SUPPRESSED, Status.WITHHELD)
-        return [m for m in self.memories(namespace=namespace) if m.status in held]
+        held = frozenset({Status.SUPPRESSED, Status.WITHHELD})
+        return self.governor.collection.all(held, called(namespace, None))
 
     asuppressed = awaitable(suppressed)
 

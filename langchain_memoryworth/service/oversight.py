@@ -298,7 +298,11 @@ class Oversight(Decisions):
     def review(
         self, limit: int | None = None, *, namespace: Sequence[str] | str | None = None
     ) -> list[Proposal]:
-        """The memories that want a person, the most valuable first; see `review.Proposal`."""
+        """The memories that want a person, the most valuable first; see `review.Proposal`.
+
+        What runs say is read from the latest 50,000. Near-duplicates are looked for among all memories of a namespace of up to
+        20,000; in a larger one the most retrieved are compared with all, as many as take about as long.
+        """
         return self.governor.reviewer.review(self._place(namespace), limit)
 
     areview = awaitable(review)

@@ -34,15 +34,17 @@ class Facts:
     """All that a review looks at, of one namespace.
 
     Attributes:
-        memories: The live ones by number.
+        live: How many live memories there are.
+        memories: Those of them by number that have evidence, are not simply active, or are in `near`.
         recent: Their evidence since the last restore.
         decided: Those whose last change of status was a person's.
-        settlements: Their settled runs, oldest first.
+        settlements: Their settled runs among the latest `LOOK_BACK`, oldest first.
         near: Pairs of numbers with a cosine above `NEAR`, the older first.
         voices: Who decides each settled run, by its id.
         rejections: Evidence at the moment a proposal was rejected, by memory and key.
     """
 
+    live: int
     memories: Mapping[int, Memory]
     recent: Mapping[int, Evidence]
     decided: frozenset[int]
@@ -179,7 +181,7 @@ class _Desk:
         """In front of the model in most runs, whatever they are about."""
         together = self.facts.together
         share = together.shown[seq] / together.episodes if together.episodes else 0.0
-        enough = together.episodes >= 2 * self.policy.v_min and len(self.facts.memories) > 2
+        enough = together.episodes >= 2 * self.policy.v_min and self.facts.live > 2
         if not enough or share <= OVER_SERVED:
             return None
         gain = max(self.pool - self.beliefs[seq].mean, LEAST_GAIN)

@@ -7,16 +7,21 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from langchain_memoryworth.errors import InvalidInputError
+from langchain_memoryworth.ledger import feed
 from langchain_memoryworth.ledger.audit import Audit
 from langchain_memoryworth.ledger.governance import Governance
 from langchain_memoryworth.ledger.voices import Voices
-from langchain_memoryworth.records import Memory, Namespace
+from langchain_memoryworth.records import LOOK_BACK, Memory, Namespace
 from langchain_memoryworth.service.open_store import OpenStore
 from langchain_memoryworth.service.proposals import Proposal
 from langchain_memoryworth.service.review import NEAR, Facts, review
 
 Verify = Callable[[Memory], bool | None]
 """A user's own check of a memory: True, it still holds; False, it does not; None, it could not be found out."""
+
+
+MOST_COSINES = 400_000_000
+"""Near-duplicates are looked for in so many pairs, all of 20,000 memories: some seconds, where all pairs of a million take hours."""
 
 
 class Reviewer:
@@ -31,19 +36,24 @@ class Reviewer:
 
     def review(self, namespace: Namespace, limit: int | None) -> list[Proposal]:
         """What wants a person, the most valuable first."""
-        policy = self._store.policy_in(namespace)
-        alive = {m.id: m for m in self._memories.all(namespace, None, policy, self._store.clock())}
-        seqs = {s: alive[i] for s, i in self._audit.live(namespace).items() if i in alive}
-        numbers = list(seqs)
+        policy, now = self._store.policy_in(namespace), self._store.clock()
+        memories = self._memories.of_note(namespace, policy, now)
+        with self._store.database.read() as session:
+            live = feed.count(session, namespace)
+        near = self._near(namespace)
+        others = sorted({s for a, b, _ in near for s in (a, b)} - memories.keys())
+        memories |= self._memories.numbered(namespace, others, policy, now)
+        numbers = list(memories)
         facts = Facts(
-            memories=seqs,
+            live=live,
+            memories=memories,
             recent={s: stands.recent for s, stands in self._audit.standings(numbers).items()},
             decided=frozenset(self._audit.decided(numbers)),
-            settlements=self._audit.settlements(numbers),
+            settlements=self._audit.settlements(numbers, episodes=LOOK_BACK),
             together=self._audit.together(),
-            near=self._near(numbers),
+            near=near,
             rejections=self._audit.rejections(numbers),
-            voices=self._voices.deciding(policy.sources, policy.metric),
+            voices=self._voices.deciding(policy.sources, policy.metric, last=LOOK_BACK),
         )
         return review(facts, policy)[:limit]
 
@@ -137,20 +147,24 @@ class Reviewer:
             elif answer is False:
                 self._governance.deprecate(namespace, [memory_id], actor, note, now)
 
-    def _near(self, seqs: Sequence[int]) -> list[tuple[int, int, float]]:
-        own = self._audit.with_vector(seqs)
+    def _near(self, namespace: Namespace) -> list[tuple[int, int, float]]:
+        """Pairs of near-duplicates: of all with all, or of as many of the most retrieved with all as can be compared."""
+        own = self._audit.with_vector(namespace)
         if len(own) < 2:
             return []
-        vectors = self._audit.vectors(own)
-        pairs: list[tuple[int, int, float]] = []
-        for start in range(
-            0, len(own), 512
-        ):  # some rows at a time: all pairs of many would not fit
-            cosines = vectors[start : start + 512] @ vectors.T
-            for i, j in np.argwhere(cosines >= NEAR).tolist():
-                if start + i < j:
-                    pairs.append((own[start + i], own[j], float(cosines[i, j])))
-        return pairs
+        chosen = own[: max(1, MOST_COSINES // len(own))]
+        vectors = self._audit.vectors(chosen)
+        numbers, among = np.array(chosen), set(chosen)
+        found: dict[tuple[int, int], float] = {}
+        with self._store.database.read() as session:
+            for part in feed.whole(session, namespace, vectors.shape[1]):
+                cosines = vectors @ part.vectors.T
+                for i, j in np.argwhere(cosines >= NEAR).tolist():
+                    one, other = int(numbers[i]), int(part.seqs[j])
+                    # A pair of two that were chosen is met twice.
+                    if one < other or (one > other and other not in among):
+                        found[min(one, other), max(one, other)] = float(cosines[i, j])
+        return [(a, b, similarity) for (a, b), similarity in sorted(found.items())]
 
 
 _DECISIONS = ("approve", "reject", "pin", "restore", "deprecate", "reverify", "merge")
