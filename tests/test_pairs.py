@@ -108,6 +108,28 @@ def test_what_takes_the_empty_place_is_nobodys_companion(make_store: StoreMaker)
     assert pair.together > before[0].together
 
 
+def test_nor_when_the_one_that_made_room_is_another_text_or_erased(
+    make_store: StoreMaker, url: str
+) -> None:
+    store = make_store(url, policy=plain(exploration=0.0, diversity_floor=FLOOR))
+    store.add_texts(TEXTS, ids=IDS)
+    first, second, third, *_ = retrieved(store, "all", k=6)
+    store.hold_out(second, rate=0.5)
+    for i in range(80):
+        retrieved(store, f"run-{i}")
+    pairs = [{first, second}]
+    assert [set(p[:2]) for p in store.learn_pairs()] == pairs
+    store.add_texts(["another note"], ids=[second])
+    assert store.learn_pairs() == ()
+    store.erase(second)
+    assert store.learn_pairs() == ()
+    assert any(third in shown_in(store, f"run-{i}") for i in range(80))
+
+
+def shown_in(store: MemoryWorthStore, name: str) -> set[str]:
+    return {x.memory_id for x in store.run(name).exposures if x.shown}
+
+
 def test_lifts_tell_the_anchor_from_its_companion(make_store: StoreMaker) -> None:
     """Success is .8 with the anchor and .2 without it, whoever else is there: lifts of .6 and 0, a deviation of about .04."""
     store, (anchor, rider, *_) = habitual(make_store)

@@ -72,8 +72,9 @@ def _undisturbed(rows: Iterable[tuple[int, int, str, str]]) -> Iterator[dict[int
 
 _RETRIEVED = Statement(
     "SELECT x.eid, x.seq, m.id, x.arm FROM exposures x JOIN memories m ON m.seq = x.seq "
-    "WHERE m.namespace = :namespace AND m.retired_at IS NULL "
-    "AND (x.arm = 'held_out' OR (x.arm = 'served' AND x.shown = 1)) "
+    "WHERE ((x.arm = 'served' AND x.shown = 1 AND m.namespace = :namespace AND m.retired_at IS NULL) "
+    # Whatever has become of it since: of what was erased nobody knows where it was.
+    "OR (x.arm = 'held_out' AND m.namespace IN (:namespace, ''))) "
     "AND x.eid > (SELECT COALESCE(MAX(eid), 0) FROM episodes) - :episodes ORDER BY x.eid, x.seq"
 )
 # Retired versions, too: one that comes back may have other companions by then.
