@@ -6,6 +6,7 @@ import json
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
 from math import comb
@@ -13,12 +14,13 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
-from langchain_core.messages import AnyMessage
+from langchain_core.messages import AnyMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import BaseTool, create_retriever_tool, tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -289,26 +291,111 @@ def test_a_rejected_call_is_none(life: Life) -> None:
     assert paths(life.store) == [("count",)]
 
 
-def test_the_outcome_node_reads_the_messages(life: Life, call: GraphCall) -> None:
-    class State(TypedDict):
-        messages: Annotated[list[AnyMessage], add_messages]
-        documents: list[Any]
-        memory_ids: list[str]
-        episode_id: str | None
+@tool
+def asks_another(what: str) -> str:
+    """Calls a tool itself."""
+    return str(count.invoke(what))
 
-    model = wants("count", "send")
+
+class State(TypedDict):
+    messages: Annotated[list[AnyMessage], add_messages]
+    documents: list[Any]
+    memory_ids: list[str]
+    episode_id: str | None
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_the_outcome_node_reads_the_messages_if_no_handler_watches(
+    life: Life, call: GraphCall, watched: bool
+) -> None:
+    """A handler sees a tool that another one calls, too; what both have seen was called once."""
+    model = wants("asks_another", "send")
     builder = StateGraph(State)
     recall = RecallNode(life.store, lambda state: state["messages"][-1].text, k=1)
     builder.add_node("recall", recall)
     builder.add_node("model", lambda state: {"messages": [model.invoke(state["messages"])]})
-    builder.add_node("tools", ToolNode([count, send]))
+    builder.add_node("tools", ToolNode([asks_another, send]))
     builder.add_node("outcome", OutcomeNode(life.store, lambda state: True))
     builder.add_edge(START, "recall")
     builder.add_edge("recall", "model")
     builder.add_conditional_edges("model", tools_condition, {"tools": "tools", END: "outcome"})
     builder.add_edge("tools", "model")
-    call(builder.compile(), ASK, {})
-    assert (paths(life.store), life.rewards) == ([("count", "send")], [1.0])
+    call(builder.compile(), ASK, life.config if watched else {})
+    seen = ("asks_another", "count", "send") if watched else ("asks_another", "send")
+    assert (paths(life.store), life.rewards) == ([seen], [1.0])
+
+
+def test_each_episode_of_a_run_gets_its_own(life: Life, call: GraphCall) -> None:
+    """Two agents in one run, each with an outcome of its own, and a handler around both."""
+    one, two = (
+        create_agent(
+            wants(name),
+            [count, send],
+            middleware=[MemoryWorthMiddleware(life.store, outcome=lambda run: True, k=1)],
+        )
+        for name in ("count", "send")
+    )
+    both = RunnableLambda(lambda state: [one.invoke(state), two.invoke(state)][1])
+    call(both, ASK, {"callbacks": [MemoryWorthCallbackHandler(life.store)]})
+    assert paths(life.store) == [("count",), ("send",)]
+
+
+def test_what_a_node_cannot_write_down_is_left_to_the_handler(life: Life) -> None:
+    """It recalled nothing, so its episode is not known; the memories of the run came by a tool."""
+    builder = StateGraph(State)
+    builder.add_node("agent", agent_of(life, "look_up", "send"))
+    builder.add_node("outcome", OutcomeNode(life.store, lambda state: True))
+    builder.add_edge(START, "agent")
+    builder.add_edge("agent", "outcome")
+    builder.compile().invoke({**ASK, "episode_id": "of nothing"}, life.config)
+    assert paths(life.store) == [("look_up", "send")]
+    assert life.store.health().ok
+
+
+class _Foreign:
+    type = "tool"
+
+
+@dataclass
+class _State:
+    messages: Any
+    episode_id: str = "e"
+
+
+ANSWERED = ToolMessage("3", tool_call_id="1", name="count")
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        *[(m, ()) for m in (None, 5, "text", np.arange(3), [_Foreign()], [{"type": "tool"}])],
+        ([ANSWERED], ("count",)),
+        ([ANSWERED, ToolMessage("?", tool_call_id="2")], ("count",)),
+    ],
+)
+@pytest.mark.parametrize("of", [_State, lambda m: {"messages": m, "episode_id": "e"}])
+def test_whatever_a_state_calls_messages_costs_no_outcome(
+    life: Life, messages: Any, expected: tuple[str, ...], of: Any
+) -> None:
+    with life.store.episode("e"):
+        life.store.similarity_search("apple", k=1)
+    OutcomeNode(life.store, lambda state: True).invoke(of(messages))
+    assert (life.store.run("e").reward, life.store.run("e").path) == (1.0, expected)
+    assert life.store.health().ok
+
+
+def test_an_outcome_function_that_raises_costs_the_outcome_alone(
+    life: Life, call: GraphCall
+) -> None:
+    def judge(run: Any) -> bool:
+        raise LookupError(run.episode_id)
+
+    handler = MemoryWorthCallbackHandler(life.store, judge)
+    call(agent_of(life, "look_up", "send"), ASK, {"callbacks": [handler]})
+    middleware = MemoryWorthMiddleware(life.store, outcome=judge, k=1)
+    call(agent_of(life, "count", middleware=[middleware]), ASK, {})
+    assert (paths(life.store), life.rewards) == ([("look_up", "send"), ("count",)], [None, None])
+    assert life.store.health().failures == {"an outcome": 2}
 
 
 # -- the report --------------------------------------------------------------------------------------------------
@@ -388,6 +475,7 @@ def test_an_erased_memory_takes_the_runs_that_showed_nothing_else(told: MemoryWo
 def test_an_export_carries_it(
     told: MemoryWorthStore, make_store: StoreMaker, tmp_path: Path
 ) -> None:
+    lived(told, ("\0", "\x01", "half \ud83d", "x" * 10**6), "apple", True)
     told.export_file(tmp_path / "all.jsonl")
     other = make_store(f"sqlite:///{tmp_path}/other.db")
     other.import_file(tmp_path / "all.jsonl")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 
 from langchain_memoryworth.errors import StateKeyError
+from langchain_memoryworth.estimators.paths import Path
+from langchain_memoryworth.outcomes.judges import last_turn, tools_of
+from langchain_memoryworth.service.governor import Governor
 from langchain_memoryworth.tracking.lifecycle import kept
 
 From = str | Callable[[Any], Any]
@@ -66,6 +69,16 @@ def carried_episode(state: Any, config: RunnableConfig | None, key: str) -> str 
     there = declared(state, config, key)
     carried = _fields(state).get(key) or there
     return str(carried) if carried else None
+
+
+@contextmanager
+def tools_called(governor: Governor, state: Any) -> Iterator[Path]:
+    """To be written down inside: the tools that were called in the turn that a state is in, by what a handler has seen or else by the messages.
+
+    A handler writes down at the end of the run what is not asked for here: so each episode of a run gets its own, and once.
+    """
+    with governor.runs.path_taken() as seen:
+        yield tools_of(last_turn(_fields(state))[1]) if seen is None else seen
 
 
 def _fields(state: Any) -> Mapping[str, Any]:

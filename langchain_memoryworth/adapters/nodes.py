@@ -17,11 +17,17 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config, run_in_executor
 from langgraph.runtime import get_runtime
 
-from langchain_memoryworth.adapters.graph_state import From, carried_episode, declared, value_of
+from langchain_memoryworth.adapters.graph_state import (
+    From,
+    carried_episode,
+    declared,
+    tools_called,
+    value_of,
+)
 from langchain_memoryworth.adapters.recaller import Recaller, named_episode
 from langchain_memoryworth.adapters.retriever import MemoryWorthRetriever
 from langchain_memoryworth.errors import InvalidInputError, StateKeyError, UnknownRunError
-from langchain_memoryworth.outcomes.judges import Judgement, last_turn, tools_of
+from langchain_memoryworth.outcomes.judges import Judgement
 from langchain_memoryworth.records import EpisodeKey, Namespace, Outcome
 from langchain_memoryworth.service.governor import governor_of
 from langchain_memoryworth.service.namespaces import checked
@@ -228,10 +234,10 @@ class OutcomeNode(Runnable[Any, dict[str, Any]]):
     def _settle(self, episode_id: str, state: Any, config: RunnableConfig | None) -> None:
         try:
             judgement = self._judgement(state, config)
-            path = tools_of(last_turn(state)[1])
-            self._governor.journal.record_judgement(
-                episode_id, judgement, source=self._source, path=path
-            )
+            with tools_called(self._governor, state) as path:
+                self._governor.journal.record_judgement(
+                    episode_id, judgement, source=self._source, path=path
+                )
         except UnknownRunError:
             pass  # nothing was found for it, or what could not be written down is counted already
         except StateKeyError:

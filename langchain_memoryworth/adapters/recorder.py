@@ -44,6 +44,7 @@ class _Ended(NamedTuple):
     exposed: Mapping[str, None]
     result: Any
     error: BaseException | None
+    tool_errors: tuple[str, ...]
     path: Path
 
     def run(self) -> Run:
@@ -58,7 +59,7 @@ class _Ended(NamedTuple):
             tags=tuple(self.tags),
             metadata=dict(self.metadata),
             thread_id=root.episode.thread_id,
-            tool_errors=root.tool_errors,
+            tool_errors=self.tool_errors,
             result=self.result,
         )
 
@@ -266,9 +267,10 @@ class Recorder:
 
     def tool_failed(self, run_id: UUID, error: BaseException) -> None:
         """A tool raised; an interrupt in a tool is no failure of it."""
-        entry = self.governor.runs.get(run_id)
-        if entry is not None and not lifecycle.is_control_flow(error):
-            entry.root.tool_errors += (repr(error),)
+        with self.governor.losses.guard("a tool's error"):
+            entry = self.governor.runs.get(run_id)
+            if entry is not None and not lifecycle.is_control_flow(error):
+                entry.root.tool_errors += (repr(error),)
 
     def ended(
         self, run_id: UUID, result: Any, error: BaseException | None, inputs: Any = None
@@ -321,6 +323,7 @@ class Recorder:
             root.exposed,
             result,
             error,
+            root.tool_errors,
             path,
         )
         asked = self._outcome is not None or self._used is not None
@@ -354,7 +357,8 @@ class Recorder:
             note_use(self.governor, self._used, run)
         judgement = None
         if self._outcome is not None:
-            with suppress(RunFailedError):  # it asked for the outputs of a run that has none
+            # A run that has no outputs was asked for them; what else is raised costs nothing but the outcome.
+            with self.governor.losses.guard("an outcome"), suppress(RunFailedError):
                 judgement = self._outcome(run)
         self.governor.journal.record_judgement(
             run.episode_id, judgement, source=self.source, path=ended.path

@@ -14,6 +14,7 @@ from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables.config import var_child_runnable_config
 
+from langchain_memoryworth.adapters.graph_state import tools_called
 from langchain_memoryworth.adapters.recaller import Recaller, named_episode
 from langchain_memoryworth.errors import RunFailedError, UnknownRunError
 from langchain_memoryworth.outcomes.attribution import Attribution, note_use
@@ -23,7 +24,6 @@ from langchain_memoryworth.outcomes.judges import (
     is_rejection,
     last_turn,
     text_of,
-    tools_of,
 )
 from langchain_memoryworth.records import Namespace
 from langchain_memoryworth.service.governor import Governor
@@ -150,7 +150,8 @@ class Turns:
             if self._outcome is not None or self._used is not None:
                 self._judge(episode_id, state, error)
             elif self._governor.runs.root(None) is None:  # else a handler sees the tools
-                self._governor.journal.keep_path(episode_id, tools_of(last_turn(state)[1]))
+                with tools_called(self._governor, state) as path:
+                    self._governor.journal.keep_path(episode_id, path)
 
     def _judge(self, episode_id: str, state: Mapping[str, Any], error: Exception | None) -> None:
         recalled = {m["id"]: m for m in state[STATE_KEY].get("memories", ())}
@@ -166,20 +167,18 @@ class Turns:
             note_use(self._governor, self._used, run)
         judgement = None
         if self._outcome is not None:
-            with suppress(RunFailedError):  # it asked for the outputs of a turn that has none
+            # A turn that has no outputs was asked for them; what else is raised costs nothing but the outcome.
+            with self._governor.losses.guard("an outcome"), suppress(RunFailedError):
                 judgement = self._outcome(run)
         source_id = "" if error is None else _ERROR
         if self._outcome is not None and error is None:
             self._governor.journal.record_outcome(
                 episode_id, None, source=self._source, source_id=_ERROR
             )
-        self._governor.journal.record_judgement(
-            episode_id,
-            judgement,
-            source=self._source,
-            source_id=source_id,
-            path=tools_of(last_turn(state)[1]),
-        )
+        with tools_called(self._governor, state) as path:
+            self._governor.journal.record_judgement(
+                episode_id, judgement, source=self._source, source_id=source_id, path=path
+            )
 
     def _run(
         self,

@@ -15,6 +15,9 @@ LONGEST = 32
 
 MORE = "…"
 
+LONGEST_NAME = 256
+"""Characters of a name: a model may ask for a tool by any text, and the one that answers that there is none has its name."""
+
 SIGNIFICANT = 3.0
 """Standard deviations above chance from which something counts as typical."""
 
@@ -28,13 +31,16 @@ _T = TypeVar("_T", bound=Hashable)
 def follow(path: Path, names: Iterable[str]) -> Path:
     """A path that goes on with the tools called next; one called several times in a row is there once.
 
+    Names are cut, and what no encoding has in them is a question mark.
+
     Examples:
         >>> follow(("search",), ["search", "read", "search"])
         ('search', 'read', 'search')
         >>> len(follow((), map(str, range(99))))
         33
     """
-    for name in names:
+    for called in names:
+        name = called[:LONGEST_NAME].encode(errors="replace").decode()
         if len(path) <= LONGEST and path[-1:] != (name,):
             path += (name if len(path) < LONGEST else MORE,)
     return path

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from langchain_core.documents import Document
+from langchain_core.messages import ToolMessage
 
 from langchain_memoryworth.errors import InvalidInputError, RunFailedError
 from langchain_memoryworth.estimators.paths import follow
@@ -292,7 +293,8 @@ def text_of(outputs: Any) -> str:
 
 def last_turn(outputs: Any) -> tuple[list[Any], list[Any]]:
     """The last turn of an agent's state: the human messages that it began with, and what came after them."""
-    messages = list(outputs.get("messages") or ()) if isinstance(outputs, Mapping) else []
+    found = outputs.get("messages") if isinstance(outputs, Mapping) else None
+    messages = list(found) if isinstance(found, Sequence) else []
     human = [i for i, m in enumerate(messages) if getattr(m, "type", None) == "human"]
     end = human[-1] + 1 if human else 0
     begin = end
@@ -303,7 +305,7 @@ def last_turn(outputs: Any) -> tuple[list[Any], list[Any]]:
 
 def tools_of(messages: Iterable[Any]) -> tuple[str, ...]:
     """The tools that answered in some messages, as a path; those that a person rejected were not called."""
-    answers = (m for m in messages if getattr(m, "type", None) == "tool" and not is_rejection(m))
+    answers = (m for m in messages if isinstance(m, ToolMessage) and not is_rejection(m))
     return follow((), (m.name for m in answers if m.name))
 
 

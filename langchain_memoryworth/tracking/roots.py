@@ -57,7 +57,7 @@ class Root:
         documents: What was shown, by id.
         pauses: By graph run, where it stopped.
         ended_for: The handlers that have seen the end.
-        path: The tools called so far, see `paths.follow`.
+        path: The tools called so far, see `paths.follow`, but for those that were taken, see `Runs.path_taken`.
     """
 
     run_id: UUID
@@ -157,3 +157,4 @@ class Root:
         """Let go of everything but the identity. New containers: an outcome function may still read the old ones."""
         self.inputs, self.metadata, self.tags = None, {}, ()
         self.exposed, self.retrieved, self.documents = {}, {}, {}
+        self.confirmed, self.tool_errors, self.path = frozenset(), (), ()

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from langchain_core.runnables.config import var_child_runnable_config
 
-from langchain_memoryworth.estimators.paths import follow
+from langchain_memoryworth.estimators.paths import Path, follow
 from langchain_memoryworth.records import EpisodeKey
 from langchain_memoryworth.tracking.roots import Root
 
@@ -219,6 +219,19 @@ class Runs:
         if ambient is not None:
             return replace(ambient, aliases=ambient.aliases + aliases) if aliases else ambient
         return None if root is None else root.episode
+
+    @contextmanager
+    def path_taken(self) -> Iterator[Path | None]:
+        """The tools called so far in the run that this code is part of; None if nobody sees it.
+
+        Each is given once, unless what is done with it inside fails.
+        """
+        root = self.root(None)
+        path = None if root is None else root.path
+        yield path
+        if root is not None and path:
+            with self._lock:
+                root.path = root.path[len(path) :]
 
     def searched(self, entry: RunEntry, run_id: UUID | None, ids: Sequence[str]) -> None:
         """Note what a run got from the store, under the retriever or else the run that it is part of."""
