@@ -35,23 +35,31 @@ class Losses:
 
     def failed(self, step: str, error: BaseException) -> None:
         """Count a failure; the first of each step is logged with its traceback."""
+        said = _text_of(error)
         with self._lock:
             self._failures[step] += 1
             first = self._failures[step] == 1
-            self.last = f"{step}: {type(error).__name__}: {error}"
+            self.last = f"{step}: {type(error).__name__}: {said}"
         if first:
             logger.warning(
                 "could not record %s (%s: %s); the run goes on, further ones are only counted, "
                 "see store.health()",
                 step,
                 type(error).__name__,
-                error,
+                said,
                 exc_info=error,
             )
 
     def guard(self, step: str) -> _Guard:
         """Turn any exception inside into a counted failure."""
         return _Guard(self, step)
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an error of the user's, whose text is code of his, too
+        return "its text raises"
 
 
 class _Guard:

@@ -25,7 +25,12 @@ from langgraph.graph import START, StateGraph
 from langsmith import Client, traceable, tracing_context
 from langsmith.run_helpers import get_current_run_tree
 
-from langchain_memoryworth import MemoryWorthCallbackHandler, MemoryWorthStore, memory_worth
+from langchain_memoryworth import (
+    MemoryWorthCallbackHandler,
+    MemoryWorthStore,
+    OutcomeNode,
+    memory_worth,
+)
 from langchain_memoryworth.errors import UnknownRunError
 from langchain_memoryworth.tracking import runs
 from tests.conftest import StoreMaker
@@ -464,7 +469,9 @@ def test_runs_that_end_take_little_memory(make_store: StoreMaker) -> None:
     tracemalloc.start()
     try:
         for n in range(20_000):
-            run_id = start(handler, "x" * 5_000 + str(n))
+            run_id, called = start(handler, "x" * 5_000 + str(n)), uuid.uuid4()
+            handler.on_tool_start({"name": "look"}, "?", run_id=called, parent_run_id=run_id)
+            handler.on_tool_error(LookupError("z" * 5_000 + str(n)), run_id=called)
             handler.on_chain_end("y" * 5_000 + str(n), run_id=run_id)
         taken = tracemalloc.get_traced_memory()[0]
     finally:
@@ -546,3 +553,28 @@ def test_documents_without_ids(life: Life) -> None:
     (Nameless(ids=()) | text).invoke("?", life.config)
     assert life.rewards == []
     assert life.store.health().ok
+
+
+class UntellableError(Exception):
+    """Its texts are code of the user's, and raise."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+def test_an_error_that_cannot_be_told_is_counted_all_the_same(life: Life) -> None:
+    def judge(_: Any) -> bool:
+        raise UntellableError
+
+    with life.store.episode("e"):
+        life.store.similarity_search("apple", k=1)
+    node = OutcomeNode(life.store, judge)
+    assert node.invoke({"episode_id": "e"}) == {"episode_id": None}
+    root = start(life.handler, "?")
+    called = uuid.uuid4()
+    life.handler.on_tool_start({"name": "look"}, "?", run_id=called, parent_run_id=root)
+    life.handler.on_tool_error(UntellableError(), run_id=called)
+    life.handler.on_chain_end("", run_id=root)
+    assert life.store.health().failures == {"an outcome": 1, "a tool's error": 1}
