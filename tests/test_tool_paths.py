@@ -340,6 +340,22 @@ def test_each_episode_of_a_run_gets_its_own(life: Life, call: GraphCall) -> None
     assert paths(life.store) == [("count",), ("send",)]
 
 
+def test_what_two_branches_take_at_once_costs_nothing_of_what_comes_then(life: Life) -> None:
+    taken: list[Any] = []
+
+    @RunnableLambda
+    def work(found: Any) -> str:
+        count.invoke(text(found))
+        with life.store.governor.runs.path_taken() as one:
+            with life.store.governor.runs.path_taken() as other:
+                taken.extend((one, other))
+            send.invoke("x")
+        return text(found)
+
+    (life.retriever | work).invoke("apple", life.config)
+    assert (taken, paths(life.store)) == ([("count",)] * 2, [("send",)])
+
+
 def test_what_a_node_cannot_write_down_is_left_to_the_handler(life: Life) -> None:
     """It recalled nothing, so its episode is not known; the memories of the run came by a tool."""
     builder = StateGraph(State)

@@ -231,7 +231,10 @@ class Runs:
         yield path
         if root is not None and path:
             with self._lock:
-                root.path = root.path[len(path) :]
+                if (
+                    root.path[: len(path)] == path
+                ):  # else a branch beside this one has taken it, too
+                    root.path = root.path[len(path) :]
 
     def searched(self, entry: RunEntry, run_id: UUID | None, ids: Sequence[str]) -> None:
         """Note what a run got from the store, under the retriever or else the run that it is part of."""
