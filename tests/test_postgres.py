@@ -265,7 +265,9 @@ def test_errors_of_the_server_have_our_names_and_nothing_is_kept(
     assert_exact(store)
 
 
-def test_a_role_that_may_only_read(make_store: StoreMaker, ledger: Server, place: str) -> None:
+def test_a_role_that_may_only_read(
+    make_store: StoreMaker, ledger: Server, place: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with make_store(place) as store:
         store.add_texts(["a"], ids=["a"])
     role = f"reader_{schema_of(place)}"
@@ -277,6 +279,10 @@ def test_a_role_that_may_only_read(make_store: StoreMaker, ledger: Server, place
     assert [d.id for d in reader.similarity_search("a", k=1)] == ["a"]
     with pytest.raises(StorageReadOnlyError, match="grant it"):
         reader.add_texts(["b"])
+    with pytest.raises(StorageReadOnlyError, match="grant it"):
+        reader.erase("a")
+    # Nothing but the error: the driver would write of the statements that were sent after the one that was refused.
+    assert [r.getMessage() for r in caplog.records if r.name.startswith("psycopg")] == []
 
 
 def test_the_documented_role_is_enough(make_store: StoreMaker, ledger: Server, place: str) -> None:

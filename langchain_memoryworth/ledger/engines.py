@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import select
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -182,12 +182,26 @@ def _postgres(url: URL, schema: str, durability: Durability, pool_size: int) -> 
         _postgres_fault,
         _postgres_again,
         _is_alive,
-        lambda connection: connection.driver_connection.pipeline(),
+        _pipeline,
         lambda connection: partial(connection.driver_connection.cursor, binary=True),
         # psycopg's own asks for the state as of the last answer, which in a pipeline may be that of before the BEGIN.
         lambda connection: connection.driver_connection.execute("COMMIT"),
         schema=schema,
     )
+
+
+@contextmanager
+def _pipeline(connection: Any) -> Iterator[None]:
+    """The driver's, without a warning in the log for the statements that were sent after one that failed."""
+    from psycopg import Error
+
+    with connection.driver_connection.pipeline() as sent:
+        try:
+            yield
+        except Exception:
+            with suppress(Error):
+                sent.sync()
+            raise
 
 
 def _is_alive(connection: Any) -> bool:
