@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -28,6 +29,7 @@ from langchain_memoryworth.ledger.engines import lock_number
 from langchain_memoryworth.ledger.recording import Exposure
 from langchain_memoryworth.ledger.session import Statement
 from langchain_memoryworth.records import EpisodeKey
+from langchain_memoryworth.tracking.roots import Pause, Root
 from tests.fakes import HashedWords, assert_exact, execute, fold_of_ledger, query
 from tests.ledger_server import Server, ledger_server, new_schema
 from tests.policies import plain
@@ -310,13 +312,8 @@ def test_the_documented_role_is_enough(make_store: StoreMaker, ledger: Server, p
 # -- several at once ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("code", "times"), [("40001", 2), ("40P01", 1)])
-def test_what_the_server_undid_is_done_again_once(
-    make_store: StoreMaker, place: str, code: str, times: int
-) -> None:
-    store = make_store(place)
-    store.add_texts(["a"], ids=["a"])
-    expose(store, "run", "a")
+def undoing(store: MemoryWorthStore, event: str, code: str, times: int) -> None:
+    """Let the server undo so many transactions at an event, such as an insert into a table."""
     execute(store, "CREATE SEQUENCE tries")
     execute(
         store,
@@ -324,14 +321,49 @@ def test_what_the_server_undid_is_done_again_once(
         f"$$BEGIN IF nextval('tries') <= {times} THEN "
         f"RAISE EXCEPTION 'again' USING ERRCODE = '{code}'; END IF; RETURN NEW; END$$",
     )
-    execute(
-        store,
-        "CREATE TRIGGER refuse BEFORE INSERT ON outcomes FOR EACH ROW EXECUTE FUNCTION refuse()",
-    )
+    execute(store, f"CREATE TRIGGER refuse BEFORE {event} FOR EACH ROW EXECUTE FUNCTION refuse()")
+
+
+@pytest.mark.parametrize(("code", "times"), [("40001", 2), ("40P01", 1)])
+def test_what_the_server_undid_is_done_again_once(
+    make_store: StoreMaker, place: str, code: str, times: int
+) -> None:
+    store = make_store(place)
+    store.add_texts(["a"], ids=["a"])
+    expose(store, "run", "a")
+    undoing(store, "INSERT ON outcomes", code, times)
     assert store.record_outcome("run", True)
     assert query(store, "SELECT last_value FROM tries") == [(times + 1,)]
     assert query(store, "SELECT COUNT(*) FROM outcomes") == [(1,)]
     assert_exact(store)
+
+
+@pytest.mark.parametrize("event", ["INSERT ON pauses", "UPDATE ON pauses", "INSERT ON aliases"])
+def test_where_a_run_stops_and_goes_on_is_written_down_though_the_server_undid_it(
+    make_store: StoreMaker, place: str, event: str
+) -> None:
+    store = make_store(place)
+    store.add_texts(["a"], ids=["a"])
+    expose(store, "run", "a")
+    undoing(store, event, "40P01", 1)
+    journal = store.governor.journal
+    journal.pause(EpisodeKey("run"), Pause("thread", "here"), 1.0, ("look",))
+    root = Root(uuid4(), EpisodeKey("resumed"))
+    journal.resume(root, "thread", ("here",), latest=False)
+    assert root.episode == EpisodeKey("run", ("resumed",), "thread")
+    assert store.run("resumed").path == ("look",)
+    assert query(store, "SELECT last_value FROM tries") == [(2,)]
+
+
+def test_a_run_id_is_used_again_though_the_server_undid_it(
+    make_store: StoreMaker, place: str
+) -> None:
+    store = make_store(place)
+    store.add_texts(["a"], ids=["a"])
+    expose(store, "run", "a")
+    undoing(store, "INSERT ON episodes", "40001", 1)
+    store.governor.journal.begin_again(EpisodeKey("run"))
+    assert store.run("run").id == "run#2"
 
 
 def test_a_change_that_commits_late_is_not_missed(make_store: StoreMaker, place: str) -> None:

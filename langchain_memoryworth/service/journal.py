@@ -118,8 +118,12 @@ class Journal:
     def begin_again(self, episode: EpisodeKey) -> None:
         """A run id is used again, after the run that had it ended: what comes is a new episode."""
         self._store.ready()
-        with self._database.write(alone=False) as session:
-            self._ledger.begin_again(session, episode, self._store.clock())
+
+        def begin() -> None:
+            with self._database.write(alone=False) as session:
+                self._ledger.begin_again(session, episode, self._store.clock())
+
+        self._database.again(begin, idempotent=False)
 
     def pause(self, episode: EpisodeKey, pause: Pause, at: float, path: Path = ()) -> None:
         """A run stopped after these tools, and may go on later from here."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from langchain_core.documents import Document
 
 from langchain_memoryworth.estimators.paths import Path
-from langchain_memoryworth.ledger.database import Database
+from langchain_memoryworth.ledger.database import Database, retried
 from langchain_memoryworth.ledger.recording import Ledger
 from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.records import EpisodeKey
@@ -40,6 +41,7 @@ class Pauses:
         self._database = database
         self._ledger = ledger
 
+    @retried
     def pause(self, episode: EpisodeKey, pause: Pause, now: float, path: Path = ()) -> None:
         """An episode stopped here, after these tools."""
         with self._database.write() as session:
@@ -72,6 +74,18 @@ class Pauses:
         Returns:
             None if nothing stopped there.
         """
+        call = partial(self._resume, episode, thread_id, checkpoints, now, latest)
+        # Not if it may have gone on already: it would be taken for somebody who goes back.
+        return self._database.again(call, idempotent=False)
+
+    def _resume(
+        self,
+        episode: EpisodeKey,
+        thread_id: str,
+        checkpoints: Sequence[str],
+        now: float,
+        latest: bool,
+    ) -> Resumed | None:
         with self._database.write() as session:
             found = self._found(session, thread_id, checkpoints, latest)
             if found is None:
