@@ -142,7 +142,7 @@ def draw(points: Sequence[Point], path: Path) -> None:
             x, [p.ratio.low for p in of], [p.ratio.high for p in of], color=colour, alpha=0.2
         )
         axes.plot(x, [p.ratio.median for p in of], "o-", color=colour, label=what)
-    axes.set(xscale="log", xlabel="memories, or past runs", ylabel="time of an outcome, to 1,000")
+    axes.set(xscale="log", xlabel="memories, or past runs", ylabel="time of an outcome, 1,000 = 1")
     axes.set_ylim(0, max(2.0, 1.1 * max(p.ratio.high for p in points)))
     axes.grid(visible=True, color="0.9")
     axes.legend()
