@@ -231,9 +231,8 @@ class Runs:
         yield path
         if root is not None and path:
             with self._lock:
-                if (
-                    root.path[: len(path)] == path
-                ):  # else a branch beside this one has taken it, too
+                # A branch beside this one may have taken it, too.
+                if root.path[: len(path)] == path:
                     root.path = root.path[len(path) :]
 
     def searched(self, entry: RunEntry, run_id: UUID | None, ids: Sequence[str]) -> None:
