@@ -390,6 +390,63 @@ def test_a_change_that_commits_late_is_not_missed(make_store: StoreMaker, place:
     assert reader.governor.replica._cursor.seen == frozenset()
 
 
+def test_an_outcome_reads_no_more_after_many_runs(make_store: StoreMaker, place: str) -> None:
+    """Also where the server has no statistics yet, as before its first ANALYZE."""
+    store = make_store(place)
+    ids = [str(i) for i in range(8)]
+    store.add_texts(ids, ids=ids)
+    for name in ("first", "second"):
+        expose(store, name, *ids)
+        store.record_outcome(name, False)
+    for statement in COPIES_OF_RUNS:
+        execute(store, statement, count=20_000)
+    expose(store, "third", *ids)
+    store.record_outcome("third", False)  # the change detectors hear of the copies, once
+    store.similarity_search("1")  # which loads the memories
+    before = rows_read(store, place)
+    for name in ("fourth", "fifth"):
+        expose(store, name, *ids)
+        store.record_outcome(name, False)
+    store.record_outcome("third", True)
+    with store.episode("sixth"):
+        assert len(store.similarity_search("1", k=8)) == 8
+    after = rows_read(store, place)
+    assert after - before < 2_000
+    assert query(store, "SELECT COUNT(*) FROM outcomes") == [(20_006,)]
+    assert rows_read(store, place) - after >= 20_006  # it does count
+
+
+COPIES_OF_RUNS = (
+    (
+        "INSERT INTO episodes (eid, id, started_at, settled_at, reward) SELECT 1000 + n, 'copy ' || n, e.started_at, "
+        "e.settled_at, e.reward FROM generate_series(1, :count) n, episodes e WHERE e.id = 'second'"
+    ),
+    (
+        "INSERT INTO exposures SELECT 1000 + n, x.seq, x.rank, x.similarity, x.context, x.arm, x.propensity, x.shown, x.used, "
+        "x.at, x.last_at, x.weight, x.positive, x.size, x.surprise, x.expected, x.epoch, 1000 + n "
+        "FROM generate_series(1, :count) n, exposures x WHERE x.eid = 2 AND x.seq = 1 + n % 8"
+    ),
+    (
+        "INSERT INTO outcomes (number, eid, source, source_id, metric, reward, at) SELECT 1000 + n, 1000 + n, o.source, "
+        "o.source_id, o.metric, o.reward, o.at FROM generate_series(1, :count) n, outcomes o WHERE o.eid = 2"
+    ),
+    "SELECT setval(pg_get_serial_sequence('outcomes', 'number'), 30000)",
+    "SELECT setval(pg_get_serial_sequence('episodes', 'eid'), 30000)",
+)
+
+
+def rows_read(store: MemoryWorthStore, place: str) -> int:
+    """Rows and entries of indexes that were read in a schema until now, by the server's own count."""
+    query(store, "SELECT pg_stat_force_next_flush()")
+    [(count,)] = query(
+        store,
+        "SELECT (SELECT SUM(seq_tup_read) FROM pg_stat_user_tables WHERE schemaname = :schema) + "
+        "(SELECT SUM(idx_tup_read) FROM pg_stat_user_indexes WHERE schemaname = :schema)",
+        schema=schema_of(place),
+    )
+    return int(count)
+
+
 def test_settlements_of_shared_memories_run_beside_each_other(
     make_store: StoreMaker, place: str
 ) -> None:

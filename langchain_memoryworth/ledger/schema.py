@@ -226,7 +226,9 @@ outcomes = Table(
     Column("reward", Double),
     Column("used", _Text),
     Column("at", Double, nullable=False),
-    Index("outcomes_eid", "eid"),
+    # With the number in it, so that Postgres finds the first one of an episode here, whatever it knows of the table: by the
+    # other index it would read all outcomes from the beginning.
+    Index("outcomes_eid", "eid", "number"),
 )
 
 actions = Table(
