@@ -37,6 +37,12 @@ def by_hand(path: Path) -> Opened:
     return _opened("by_hand", path)
 
 
+def touched(count: float) -> float:
+    """Seconds that a fresh process takes for nothing but to write to so many bytes of new memory."""
+    code = "import numpy, time; t = time.perf_counter(); a = numpy.ones({}, numpy.float32); print(time.perf_counter() - t)"
+    return float(python(code.format(int(count) // 4)))
+
+
 def _opened(what: str, where: Path | str) -> Opened:
     names = "from functools import partial; from benchmarks.opener import by_hand, measure, ours"
     return Opened(**json.loads(python(f"{names}; measure({what}, {str(where)!r})")))

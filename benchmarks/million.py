@@ -45,6 +45,14 @@ OPENINGS: tuple[tuple[str, Kind], ...] = (
 FROM_POSTGRES: tuple[tuple[str, Kind], ...] = tuple(
     (f"{name}, from Postgres", kind) for name, kind in OPENINGS if name != _BUILT[0]
 )
+_OPENED = (
+    "index",
+    "seconds",
+    "of the processor",
+    "memory alone, seconds",
+    "GB of memory",
+    "bytes a memory",
+)
 _COMMAND = "python -m benchmarks.million"
 
 
@@ -77,9 +85,9 @@ class Likeness(NamedTuple):
 
 
 class Results(NamedTuple):
-    """All that is measured: openings by name, sizes of the files, queries, then the graph case by case, then float16."""
+    """All that is measured: openings by name and what such memory takes alone, sizes, queries, the graph by case, float16."""
 
-    opened: dict[str, fresh.Opened]
+    opened: dict[str, tuple[fresh.Opened, float]]
     sizes: tuple[int, int]
     queries: int
     graph: list[Line]
@@ -92,7 +100,7 @@ def measured(place: Path, vectors: Floats, asked: Floats) -> Results:
     if not path.exists():
         filled(path, vectors).close()
     ways = OPENINGS if not list(place.glob("*.graph")) else [w for w in OPENINGS if w != _BUILT]
-    opened = {name: fresh.ours(path, kind) for name, kind in ways}
+    opened = {name: _opening(path, kind) for name, kind in ways}
     kept = next(place.glob("*.graph"))
     opened |= _from_postgres(place, vectors, kept)
     flat, graph = _index("flat", vectors), _index("hnsw", vectors, path)
@@ -103,7 +111,17 @@ def measured(place: Path, vectors: Floats, asked: Floats) -> Results:
     return Results(opened, sizes, len(asked), lines, rounded)
 
 
-def _from_postgres(place: Path, vectors: Floats, kept: Path) -> dict[str, fresh.Opened]:
+def _opening(
+    where: Path | str, kind: Kind, graphs: Path | None = None
+) -> tuple[fresh.Opened, float]:
+    """Beside it what the system takes to hand out the memory: on a virtual machine that may be most of it."""
+    opened = fresh.ours(where, kind, graphs)
+    return opened, fresh.touched(opened.bytes)
+
+
+def _from_postgres(
+    place: Path, vectors: Floats, kept: Path
+) -> dict[str, tuple[fresh.Opened, float]]:
     """The same memories on a server, by a socket, and the graph of the file's store as that of its worker."""
     with folder() as graphs, server_in(place) as server:
         url = sqlalchemy_url(server)
@@ -113,7 +131,7 @@ def _from_postgres(place: Path, vectors: Floats, kept: Path) -> dict[str, fresh.
         own = Graphs("hnsw", name, None, graphs).path((), DIMENSION)
         assert own is not None
         own.symlink_to(kept.resolve())
-        return {name: fresh.ours(url, kind, graphs) for name, kind in FROM_POSTGRES}
+        return {name: _opening(url, kind, graphs) for name, kind in FROM_POSTGRES}
 
 
 def _index(kind: Kind, vectors: Floats, path: Path | None = None) -> VectorIndex:
@@ -199,10 +217,11 @@ def page(results: Results, count: int, alike: Likeness) -> str:
             name,
             f"{o.seconds:.1f}",
             f"{o.busy:.1f}",
+            f"{memory:.1f}",
             f"{o.bytes / 1e9:.2f}",
             f"{o.bytes / count:.0f}",
         ]
-        for name, o in results.opened.items()
+        for name, (o, memory) in results.opened.items()
     ]
     database, graph = results.sizes
     half = results.rounded
@@ -214,8 +233,11 @@ def page(results: Results, count: int, alike: Likeness) -> str:
     parts = [
         f"`{_COMMAND} --count {count}`: {what}, {asked}.",
         "\n".join(f"- {line}" for line in description()),
-        "From the file to the first answer, in a process of its own, imports apart:",
-        table(("index", "seconds", "of the processor", "GB of memory", "bytes a memory"), opened),
+        (
+            "From the file to the first answer, in a process of its own, imports apart; and what another one takes for nothing but to "
+            "write to as much new memory, right after it:"
+        ),
+        table(_OPENED, opened),
         f"{kept} Searches of it:",
         table(head, graphed),
         _said(alike),
