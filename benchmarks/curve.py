@@ -2,7 +2,7 @@
 
 `python -m benchmarks.curve --into docs/scale.md` takes some minutes and 6 GB of disk, and draws `docs/outcome-cost.png`. A
 thousand memories and a thousand settled runs are made by the store itself; more of either are copies of these rows under other
-numbers, with the counters that belong to them, so that all files hold what as many runs would have left.
+numbers, with the counters and the place of each change detector that belong to them, so that all files hold what as many runs would have left.
 """
 
 from __future__ import annotations
@@ -69,9 +69,13 @@ def measured(place: Path, base: int, sizes: Sequence[int], rounds: int) -> list[
 def _begin(path: Path, base: int) -> None:
     with filled(path, unit_vectors(base)) as store:
         draws = random.Random(0)
+        last = (
+            base - base // K
+        )  # from here on each memory fails once, so that its change detector has heard of all
         for i in range(base):
-            _show(store, f"run-{i}", draws.sample(range(base), K))
-            store.record_outcome(f"run-{i}", outcome=i % 3 > 0)
+            shown = range(base)[(i - last) * K :][:K] if i >= last else draws.sample(range(base), K)
+            _show(store, f"run-{i}", shown)
+            store.record_outcome(f"run-{i}", outcome=i < last and i % 3 > 0)
 
 
 def _show(store: MemoryWorthStore, run: str, numbers: Sequence[int]) -> None:
@@ -196,6 +200,10 @@ _MORE: dict[Growing, tuple[str, ...]] = {
         "CREATE INDEX exposures_credited ON exposures (seq, heard) WHERE size > 0",
         "UPDATE evidence SET " + ", ".join(f"{name} = {name} * :size" for name in _SUMS),
         "UPDATE rates SET episodes = episodes * :size, reward = reward * :size",
+        *(
+            f"UPDATE {table} SET upto = upto + (:size - 1) * :base, outcomes = outcomes + (:size - 1) * {K}"
+            for table in ("regimes", "regime_anchors")
+        ),
     ),
 }
 
