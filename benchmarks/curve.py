@@ -2,7 +2,8 @@
 
 `python -m benchmarks.curve --into docs/scale.md` takes some minutes and 6 GB of disk, and draws `docs/outcome-cost.png`. A
 thousand memories and a thousand settled runs are made by the store itself; more of either are copies of these rows under other
-numbers, with the counters and the place of each change detector that belong to them, so that all files hold what as many runs would have left.
+numbers, with the counters and the place of each change detector that belong to them, so that all files hold what as many runs
+would have left.
 """
 
 from __future__ import annotations
@@ -69,9 +70,8 @@ def measured(place: Path, base: int, sizes: Sequence[int], rounds: int) -> list[
 def _begin(path: Path, base: int) -> None:
     with filled(path, unit_vectors(base)) as store:
         draws = random.Random(0)
-        last = (
-            base - base // K
-        )  # from here on each memory fails once, so that its change detector has heard of all
+        # From here on each memory fails once, so that its change detector has heard of all.
+        last = base - base // K
         for i in range(base):
             shown = range(base)[(i - last) * K :][:K] if i >= last else draws.sample(range(base), K)
             _show(store, f"run-{i}", shown)

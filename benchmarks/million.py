@@ -1,6 +1,7 @@
 """A store of a million: how long it takes to open, how near the graph and float16 come to the exact answer, and how fast.
 
-From a file, and from a Postgres on the same machine. The memories are made of 24,000 sentences that all-MiniLM-L6-v2 has embedded, see `sentences`; the queries are others.
+From a file, and from a Postgres on the same machine. The memories are made of 24,000 sentences that all-MiniLM-L6-v2 has
+embedded, see `sentences`; the queries are others.
 `python -m benchmarks.million` takes about 8 GB of memory, 9 GB of disk and, mostly for the graph, the better part of an hour
 on one thread; `--count 100000` is enough to see how it goes. `--into docs/scale.md` writes the tables into the page.
 """

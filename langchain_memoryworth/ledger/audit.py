@@ -276,11 +276,10 @@ def _by_episode(session: Session) -> Iterator[list[int]]:
         yield [seq for _, seq in some]
 
 
-_LATEST = "x.eid > (SELECT COALESCE(MAX(eid), 0) FROM episodes) - :episodes"
 _SETTLEMENTS = (
     "SELECT x.seq, p.eid, p.id, p.settled_at, p.reward, x.context, x.weight, x.positive, x.size, "
     "x.surprise FROM exposures x JOIN episodes p ON p.eid = x.eid WHERE x.size > 0 AND x.seq IN :values "
-    f"AND {_LATEST}"
+    f"AND x.{standing.LATEST}"
 )
 _LIVE = Statement(
     "SELECT seq FROM memories WHERE namespace = :namespace AND id = :id AND retired_at IS NULL"
@@ -304,7 +303,7 @@ _COMPANIONS = Statement(
 )
 _SHOWN = Statement(
     "SELECT x.eid, x.seq FROM exposures x WHERE x.shown = 1 AND x.size > 0 "
-    f"AND {_LATEST} ORDER BY x.eid, x.seq"
+    f"AND x.{standing.LATEST} ORDER BY x.eid, x.seq"
 )
 _REJECTIONS = (
     "SELECT seq, reason, evidence, number FROM actions "

@@ -393,13 +393,26 @@ _Self = TypeVar("_Self", bound=_WithDatabase)
 
 def retried(method: Callable[Concatenate[_Self, _P], _T]) -> Callable[Concatenate[_Self, _P], _T]:
     """A use case that is one transaction and may be done twice: done again as in `Database.again`."""
+    return _retried(method, idempotent=True)
 
+
+def retried_if_undone(
+    method: Callable[Concatenate[_Self, _P], _T],
+) -> Callable[Concatenate[_Self, _P], _T]:
+    """Likewise one that must not be done twice: only where it is known that the server undid it."""
+    return _retried(method, idempotent=False)
+
+
+def _retried(
+    method: Callable[Concatenate[_Self, _P], _T], *, idempotent: bool
+) -> Callable[Concatenate[_Self, _P], _T]:
     def again(self: _Self, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         if (
             self._database.kind == "sqlite"
         ):  # nothing is undone there, and this costs a tenth of a search
             return method(self, *args, **kwargs)
-        return self._database.again(partial(method, self, *args, **kwargs), idempotent=True)
+        call = partial(method, self, *args, **kwargs)
+        return self._database.again(call, idempotent=idempotent)
 
     update_wrapper(again, method)
     return again

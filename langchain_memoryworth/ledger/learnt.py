@@ -21,6 +21,7 @@ from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.estimators import clusters
 from langchain_memoryworth.estimators.clusters import Clusters, Vectors
 from langchain_memoryworth.estimators.contexts import Contexts, fit
+from langchain_memoryworth.ledger import standing
 from langchain_memoryworth.ledger.database import Database
 from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.records import LearntContext, Namespace, namespace_key
@@ -273,7 +274,7 @@ _DROP_EMPTY = Statement(
 _RETRIEVED = Statement(
     "SELECT x.eid, x.seq FROM exposures x JOIN memories m ON m.seq = x.seq "
     "WHERE m.namespace = :namespace AND x.arm <> 'held_back' "
-    "AND x.eid > (SELECT COALESCE(MAX(eid), 0) FROM episodes) - :episodes ORDER BY x.eid, x.seq"
+    f"AND x.{standing.LATEST} ORDER BY x.eid, x.seq"
 )
 _NAMES = Statement(
     # What was rolled up is in the rates only, and what has no outcome yet in the exposures only.

@@ -75,7 +75,7 @@ _RETRIEVED = Statement(
     "WHERE ((x.arm = 'served' AND x.shown = 1 AND m.namespace = :namespace AND m.retired_at IS NULL) "
     # Whatever has become of it since: of what was erased nobody knows where it was.
     "OR (x.arm = 'held_out' AND m.namespace IN (:namespace, ''))) "
-    "AND x.eid > (SELECT COALESCE(MAX(eid), 0) FROM episodes) - :episodes ORDER BY x.eid, x.seq"
+    f"AND x.{standing.LATEST} ORDER BY x.eid, x.seq"
 )
 # Retired versions, too: one that comes back may have other companions by then.
 _MARKED = Statement(

@@ -65,6 +65,10 @@ class Delta(NamedTuple):
     judged: bool = True
 
 
+LATEST = "eid > (SELECT COALESCE(MAX(eid), 0) FROM episodes) - :episodes"
+"""Behind the alias of a table with episodes in it: that a row is of one of the latest."""
+
+
 def in_chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
     """Cut a list into pieces that fit into one IN list."""
     for start in range(0, len(values), CHUNK):

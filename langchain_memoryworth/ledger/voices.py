@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
+from langchain_memoryworth.ledger import standing
 from langchain_memoryworth.ledger.database import Database
 from langchain_memoryworth.ledger.deciders import Voice, deciding
 from langchain_memoryworth.ledger.session import Statement
@@ -22,7 +23,7 @@ class Voices:
     ) -> dict[str, Voice]:
         """Who decides each run that has an outcome, or each of the `last` runs, by the id of the run."""
         with self._database.read() as session:
-            rows = session.rows(_ALL) if last is None else session.rows(_LAST, last=last)
+            rows = session.rows(_ALL) if last is None else session.rows(_LAST, episodes=last)
         return deciding(rows, sources, metric)
 
     def said_by(self, source: str, source_id: str | None) -> list[tuple[int, OutcomeKey]]:
@@ -60,11 +61,7 @@ _ALL = Statement(
     "SELECT o.eid, e.id, o.source, o.source_id, o.metric, o.reward FROM outcomes o "
     "JOIN episodes e ON e.eid = o.eid ORDER BY o.eid, o.number"
 )
-_LAST = Statement(
-    _ALL.sql.replace(
-        "ORDER BY", "WHERE o.eid > (SELECT COALESCE(MAX(eid), 0) FROM episodes) - :last ORDER BY"
-    )
-)
+_LAST = Statement(_ALL.sql.replace("ORDER BY", f"WHERE o.{standing.LATEST} ORDER BY"))
 _OF_SOURCE = Statement(
     "SELECT eid, source_id, metric, reward FROM outcomes WHERE source = :source "
     "ORDER BY eid, number"

@@ -308,7 +308,7 @@ _NOTHING = Evidence()
 _CALLED = Statement(
     "SELECT x.eid, p.path, p.reward, m.id FROM exposures x JOIN memories m ON m.seq = x.seq "
     "JOIN episodes p ON p.eid = x.eid WHERE m.namespace = :namespace AND x.shown = 1 "
-    "AND x.eid > (SELECT COALESCE(MAX(eid), 0) FROM episodes) - :episodes ORDER BY x.eid, x.seq"
+    f"AND x.{standing.LATEST} ORDER BY x.eid, x.seq"
 )
 _STRATA = Statement(
     f"SELECT s.seq, s.context, {', '.join(f's.{name}' for name in COUNTERS)} FROM strata s "

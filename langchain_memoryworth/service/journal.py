@@ -13,7 +13,7 @@ from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.estimators.credit import reward_of
 from langchain_memoryworth.estimators.paths import Path
 from langchain_memoryworth.estimators.use import checked_use
-from langchain_memoryworth.ledger.database import retried
+from langchain_memoryworth.ledger.database import retried, retried_if_undone
 from langchain_memoryworth.ledger.learnt import Asked, Learnt
 from langchain_memoryworth.ledger.recording import Exposure, Said
 from langchain_memoryworth.ledger.session import Session
@@ -115,15 +115,12 @@ class Journal:
                 self.expose(session, space, episode, exposures, root)
                 return
 
+    @retried_if_undone
     def begin_again(self, episode: EpisodeKey) -> None:
         """A run id is used again, after the run that had it ended: what comes is a new episode."""
         self._store.ready()
-
-        def begin() -> None:
-            with self._database.write(alone=False) as session:
-                self._ledger.begin_again(session, episode, self._store.clock())
-
-        self._database.again(begin, idempotent=False)
+        with self._database.write(alone=False) as session:
+            self._ledger.begin_again(session, episode, self._store.clock())
 
     def pause(self, episode: EpisodeKey, pause: Pause, at: float, path: Path = ()) -> None:
         """A run stopped after these tools, and may go on later from here."""

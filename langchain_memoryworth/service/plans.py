@@ -158,7 +158,6 @@ def _pace(session: Session, space: str) -> _Pace:
     return _Pace(count, reward or 0.0, timedelta(seconds=(last or 0.0) - (first or 0.0)))
 
 
-_LATEST = "x.eid > (SELECT COALESCE(MAX(eid), 0) FROM episodes) - :episodes"
 _HELD_OUT = (
     "SELECT m.id, e.hold_out, e.parting, e.status FROM memories m JOIN evidence e ON e.seq = m.seq "
     "WHERE m.namespace = :namespace AND m.retired_at IS NULL"
@@ -168,11 +167,11 @@ _RETRIEVED = (
     "SELECT m.id, COUNT(*) FROM memories m JOIN exposures x ON x.seq = m.seq "
     "JOIN episodes p ON p.eid = x.eid "
     "WHERE m.namespace = :namespace AND m.retired_at IS NULL AND m.id IN :values "
-    f"AND p.reward IS NOT NULL AND x.arm IN ('served', 'held_out') AND {_LATEST} GROUP BY m.id"
+    f"AND p.reward IS NOT NULL AND x.arm IN ('served', 'held_out') AND x.{standing.LATEST} GROUP BY m.id"
 )
 _PACE = Statement(
     "SELECT COUNT(*), SUM(reward), MIN(started_at), MAX(started_at) FROM episodes "
     "WHERE reward IS NOT NULL AND eid IN (SELECT x.eid FROM exposures x "
     "JOIN memories m ON m.seq = x.seq "
-    f"WHERE m.namespace = :namespace AND m.retired_at IS NULL AND {_LATEST})"
+    f"WHERE m.namespace = :namespace AND m.retired_at IS NULL AND x.{standing.LATEST})"
 )

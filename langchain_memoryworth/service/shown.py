@@ -13,7 +13,7 @@ from langchain_memoryworth.estimators.evidence import UNIT
 from langchain_memoryworth.estimators.hitchhikers import CoRetrievals
 from langchain_memoryworth.estimators.ridge import Ridge, ridge
 from langchain_memoryworth.ledger.session import Session, Statement
-from langchain_memoryworth.ledger.standing import Standing
+from langchain_memoryworth.ledger.standing import LATEST, Standing
 from langchain_memoryworth.records import LOOK_BACK, Namespace, namespace_key
 
 ENOUGH = 20
@@ -88,5 +88,5 @@ _SHOWN = Statement(
     "SELECT x.eid, x.seq, x.size, x.weight, p.reward, COALESCE(x.context, '') FROM exposures x "
     "JOIN memories m ON m.seq = x.seq JOIN episodes p ON p.eid = x.eid "
     "WHERE m.namespace = :namespace AND m.retired_at IS NULL AND x.size > 0 "
-    "AND x.eid > (SELECT COALESCE(MAX(eid), 0) FROM episodes) - :episodes ORDER BY x.eid, x.seq"
+    f"AND x.{LATEST} ORDER BY x.eid, x.seq"
 )

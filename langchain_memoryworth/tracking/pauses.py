@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 from langchain_core.documents import Document
 
 from langchain_memoryworth.estimators.paths import Path
-from langchain_memoryworth.ledger.database import Database, retried
+from langchain_memoryworth.ledger.database import Database, retried, retried_if_undone
 from langchain_memoryworth.ledger.recording import Ledger
 from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.records import EpisodeKey
@@ -49,6 +48,8 @@ class Pauses:
             session.run(_PAUSE, {**pause._asdict(), "eid": eid, "now": now})
             self._ledger.follow(session, eid, path)
 
+    # Not if it may have gone on already: it would be taken for somebody who goes back.
+    @retried_if_undone
     def resume(
         self,
         episode: EpisodeKey,
@@ -74,18 +75,6 @@ class Pauses:
         Returns:
             None if nothing stopped there.
         """
-        call = partial(self._resume, episode, thread_id, checkpoints, now, latest)
-        # Not if it may have gone on already: it would be taken for somebody who goes back.
-        return self._database.again(call, idempotent=False)
-
-    def _resume(
-        self,
-        episode: EpisodeKey,
-        thread_id: str,
-        checkpoints: Sequence[str],
-        now: float,
-        latest: bool,
-    ) -> Resumed | None:
         with self._database.write() as session:
             found = self._found(session, thread_id, checkpoints, latest)
             if found is None:
