@@ -181,6 +181,7 @@ _MORE: dict[Growing, tuple[str, ...]] = {
             f"SELECT seq + n * :base, {', '.join('0' for _ in _SUMS)} "
             "FROM copies CROSS JOIN evidence"
         ),
+        "UPDATE populations SET live = live * :size",
     ),
     "runs": (
         "DROP INDEX exposures_credited",  # made at once it takes a tenth of the time

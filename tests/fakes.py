@@ -231,8 +231,28 @@ def assert_exact(store: MemoryWorthStore) -> None:
     assert_surprises(store)
     assert rates(store) == fold_of_rates(store)
     assert strata(store) == fold_of_strata(store)
+    assert populations(store) == fold_of_populations(store)
     per_episode = query(store, "SELECT eid, SUM(weight) FROM exposures WHERE size > 0 GROUP BY eid")
     assert all(total == 2**32 for _, total in per_episode)
+
+
+def populations(store: MemoryWorthStore) -> dict[str, tuple[int, int]]:
+    """How many memories are live, and suppressed, by namespace, as it is kept; those without any are left out."""
+    rows = query(store, "SELECT namespace, live, suppressed FROM populations")
+    return {namespace: (live, held) for namespace, live, held in rows if (live, held) != (0, 0)}
+
+
+def fold_of_populations(store: MemoryWorthStore) -> dict[str, tuple[int, int]]:
+    """The same, counted."""
+    found: dict[str, tuple[int, int]] = {}
+    for namespace, status in query(
+        store,
+        "SELECT m.namespace, e.status FROM memories m JOIN evidence e ON e.seq = m.seq "
+        "WHERE m.retired_at IS NULL",
+    ):
+        live, held = found.get(namespace, (0, 0))
+        found[namespace] = live + 1, held + (status == "suppressed")
+    return found
 
 
 def assert_surprises(store: MemoryWorthStore) -> None:

@@ -17,7 +17,7 @@ from langchain_memoryworth.estimators.effects import STRENGTH
 from langchain_memoryworth.estimators.evidence import UNIT, Evidence
 from langchain_memoryworth.records import EpisodeKey
 from langchain_memoryworth.service.logs import LogEntry, Retrieved
-from tests.fakes import assert_exact
+from tests.fakes import assert_exact, execute
 from tests.notes import filled, run, suppressed
 from tests.policies import plain
 
@@ -293,6 +293,46 @@ def test_the_policy_suppresses_a_share_at_most(
     for i in range(4 * count):
         run(store, f"r{i}", [f"m{i % count}"], False)
     assert len(suppressed(store)) == most
+    assert_exact(store)
+
+
+def test_a_place_that_is_given_back_is_taken_again(make_store: StoreMaker) -> None:
+    """By a restored memory, a deleted one, and one that was suppressed when its text left and came back."""
+    store = filled(make_store, 40, plain(max_suppressed=0.0555, v_min=3))  # two of 37 to 54
+
+    def fail(*ids: str) -> None:
+        for i in range(3):
+            for id_ in ids:
+                run(store, f"{id_} {i} {store.evidence(id_).retrievals}", [id_], False)
+
+    fail("m0", "m1", "m2")
+    assert suppressed(store) == {"m0", "m1"}
+    store.restore("m0")
+    fail("m3")
+    assert suppressed(store) == {"m1", "m3"}
+    store.delete(["m1"])
+    fail("m4")
+    assert suppressed(store) == {"m3", "m4"}
+    [text] = [m.text for m in store.memories() if m.id == "m3"]
+    store.add_texts(["another text"], ids=["m3"])
+    fail("m5")
+    assert suppressed(store) == {"m4", "m5"}
+    store.add_texts([text], ids=["m3"])  # it comes back as it stood
+    fail("m6")
+    assert suppressed(store) == {"m3", "m4", "m5"}
+    store.erase(["m4", "m5"])
+    fail("m6")
+    assert suppressed(store) == {"m3", "m6"}
+    assert_exact(store)
+
+
+def test_a_miscount_is_said(make_store: StoreMaker) -> None:
+    store = filled(make_store, 20, plain())
+    assert store.governor.steward.check() == []
+    execute(store, "UPDATE populations SET live = live + 1")
+    [problem] = store.governor.steward.check()
+    assert "live=21" in problem
+    assert "live=20" in problem
 
 
 @pytest.mark.parametrize(

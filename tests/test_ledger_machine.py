@@ -42,6 +42,8 @@ from tests.fakes import (
     counters,
     dump,
     fold_of_credits,
+    fold_of_populations,
+    populations,
     query,
     unit,
 )
@@ -635,6 +637,7 @@ class Machine(RuleBasedStateMachine):
             (v.seq, namespace_key(v.namespace), v.id, v.text, int(v.live), v.status, v.epoch)
             for v in model.versions
         ]
+        assert populations(store) == fold_of_populations(store)
         exposures = query(
             store,
             "SELECT p.id, x.seq, x.rank, x.shown, x.used, x.weight, x.positive, x.size, x.epoch "

@@ -416,6 +416,46 @@ def test_an_outcome_reads_no_more_after_many_runs(make_store: StoreMaker, place:
     assert rows_read(store, place) - after >= 20_006  # it does count
 
 
+def test_an_outcome_in_a_namespace_that_holds_back_its_share_reads_no_more_memories(
+    make_store: StoreMaker, place: str
+) -> None:
+    store = make_store(place, policy=plain(max_suppressed=0.001, v_min=1))
+    ids = [str(i) for i in range(2_000)]
+    store.add_texts(ids, ids=ids)
+    read = []
+    for i in range(12):
+        before = rows_read(store, place)
+        expose(store, f"run {i}", str(i))
+        store.record_outcome(f"run {i}", False)
+        read.append(rows_read(store, place) - before)
+    assert {m.id for m in store.suppressed()} == {"0", "1"}
+    assert max(read[2:]) < 500
+
+
+def test_outcomes_at_once_do_not_hold_back_more_than_a_share(
+    make_store: StoreMaker, place: str
+) -> None:
+    store = make_store(place, pool_size=8, policy=plain(max_suppressed=0.05, v_min=1))
+    ids = [str(i) for i in range(20)]
+    store.add_texts(ids, ids=ids)
+    for id_ in ids:
+        expose(store, f"run {id_}", id_)
+    barrier = threading.Barrier(8)
+
+    def work(which: int) -> None:
+        barrier.wait(30)
+        for id_ in ids[which::8]:
+            store.record_outcome(f"run {id_}", False)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert len(store.suppressed()) == 1
+    assert_exact(store)
+
+
 COPIES_OF_RUNS = (
     (
         "INSERT INTO episodes (eid, id, started_at, settled_at, reward) SELECT 1000 + n, 'copy ' || n, e.started_at, "

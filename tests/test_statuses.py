@@ -19,8 +19,8 @@ from langchain_memoryworth.errors import (
     InvalidTransitionError,
     MemoryNotFoundError,
 )
+from langchain_memoryworth.ledger.lists import as_list, in_list
 from langchain_memoryworth.ledger.memories import _HELD
-from langchain_memoryworth.ledger.standing import as_list, in_list
 from langchain_memoryworth.policy import Quarantine
 from langchain_memoryworth.records import Arm, Status
 from langchain_memoryworth.service.external import Candidate, ExternalMemories

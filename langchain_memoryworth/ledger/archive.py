@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from langchain_memoryworth.errors import ImportFileError
 from langchain_memoryworth.estimators.evidence import Evidence
 from langchain_memoryworth.estimators.use import Use, checked_use, shares_of, to_document
-from langchain_memoryworth.ledger import openings, rates, standing
+from langchain_memoryworth.ledger import lists, openings, populations, rates, standing
 from langchain_memoryworth.ledger.database import Database
 from langchain_memoryworth.ledger.erasure import tombstone
 from langchain_memoryworth.ledger.memories import Copy
@@ -120,6 +120,7 @@ class Archive:
             self._write_memory(session, memory, plan.number[memory.number])
             seq, n = plan.number[memory.number], memory.number
             standing.set_evidence(session, seq, memory.epoch, totals[n], bases[n])
+        populations.came(session, [plan.number[m.number] for m in plan.memories])
         if self._mirror is not None:
             vectors = [(plan.number[m.number], m.floats()) for m in plan.memories]
             self._mirror(session, vectors)
@@ -235,11 +236,9 @@ def _renamed(use: Use, names: Mapping[str, str]) -> str:
 def _plan(session: Session, parcel: Parcel) -> _Plan:
     texts: dict[tuple[str, str, str], int] = {}
     ids = list({m.id for m in parcel.memories})
-    for seq, ns, id_, text in standing.select_in(session, _BY_IDS, ids):
+    for seq, ns, id_, text in lists.select_in(session, _BY_IDS, ids):
         texts[ns, id_, text] = seq
-    there = {
-        i for (i,) in standing.select_in(session, _EPISODE_IDS, [e.id for e in parcel.episodes])
-    }
+    there = {i for (i,) in lists.select_in(session, _EPISODE_IDS, [e.id for e in parcel.episodes])}
     gone = openings.closed(session, [openings.key(e.id) for e in parcel.episodes])
     episodes = [e for e in parcel.episodes if e.id not in there and openings.key(e.id) not in gone]
     rolled_up = _rolled_up(session, parcel)

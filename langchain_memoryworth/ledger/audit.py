@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from langchain_memoryworth.errors import UnknownRunError
 from langchain_memoryworth.estimators.credit import Credit
 from langchain_memoryworth.estimators.evidence import UNIT, Evidence
-from langchain_memoryworth.ledger import openings, standing
+from langchain_memoryworth.ledger import lists, openings, populations, standing
 from langchain_memoryworth.ledger.database import Database
 from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.progress import Progress, unwatched, watched
@@ -90,7 +90,7 @@ class Audit:
     ) -> dict[int, list[Settlement]]:
         """Settled runs of some memories among the latest episodes, or all, in the order in which they were settled."""
         with self._database.read() as session:
-            rows = standing.select_in(session, _SETTLEMENTS, seqs, episodes=episodes)
+            rows = lists.select_in(session, _SETTLEMENTS, seqs, episodes=episodes)
         found: dict[int, list[Settlement]] = {s: [] for s in seqs}
         # Settled in one moment, the one that began first comes first; ids say nothing of order.
         for seq, _, id_, at, reward, context, *given in sorted(rows, key=itemgetter(3, 1)):
@@ -130,7 +130,7 @@ class Audit:
     def namespaces(self) -> list[tuple[Namespace, int]]:
         """Every namespace with live memories, and how many it has."""
         with self._database.read() as session:
-            rows = session.rows(_NAMESPACES)
+            rows = populations.all_live(session)
         return sorted((tuple(json.loads(key)), count) for key, count in rows)
 
     def ends(self, seq: int) -> tuple[float, float | None]:
@@ -142,7 +142,7 @@ class Audit:
     def vectors(self, seqs: Sequence[int]) -> NDArray[np.float32]:
         """Unit vectors of memories that have one, shape (n, d), and empty ones left out by the caller."""
         with self._database.read() as session:
-            rows = dict(standing.select_in(session, _VECTORS, seqs))
+            rows = dict(lists.select_in(session, _VECTORS, seqs))
         return np.array([np.frombuffer(rows[s], np.float32) for s in seqs])
 
     def with_vector(self, namespace: Namespace) -> list[int]:
@@ -171,7 +171,7 @@ class Audit:
     def rejections(self, seqs: Sequence[int]) -> dict[tuple[int, str], Evidence]:
         """Proposals that were rejected, and the evidence at that moment: the newest by memory and key."""
         with self._database.read() as session:
-            rows = standing.select_in(session, _REJECTIONS, seqs)
+            rows = lists.select_in(session, _REJECTIONS, seqs)
         return {
             (seq, reason.split(":", 1)[0]): evidence_of(document)
             for seq, reason, document, _ in sorted(rows, key=itemgetter(3))
@@ -180,16 +180,17 @@ class Audit:
     def decided(self, seqs: Sequence[int]) -> set[int]:
         """Those whose last change of status was a person's."""
         with self._database.read() as session:
-            rows = standing.select_in(session, _LAST_ACTOR, seqs)
+            rows = lists.select_in(session, _LAST_ACTOR, seqs)
         return {int(seq) for seq, actor in rows if actor != "policy"}
 
     def check(self, progress: Progress = unwatched) -> list[str]:
-        """Counters that are not the sum of their credits, and episodes whose shares are not one."""
+        """Counters that are not the sum of their credits, episodes whose shares are not one, and namespaces miscounted."""
         with self._database.read() as session:
             stands = {r[0]: standing.standing_of(r) for r in session.rows(_STANDINGS)}
             opened = openings.every(session)
             credits_ = session.rows(_CREDITS)
             shares = session.rows(_SHARES, unit=UNIT)
+            miscounted = list(populations.wrong(session))
         totals = dict.fromkeys(stands, Evidence())
         bases = dict.fromkeys(stands, Evidence())
         problems = []
@@ -207,7 +208,11 @@ class Audit:
                 problems.append(
                     f"memory number {seq} has {s.evidence}, its ledger adds up to {totals[seq]}"
                 )
-        return problems + [f"the shares of run {id_!r} do not add up to one" for (id_,) in shares]
+        problems += [f"the shares of run {id_!r} do not add up to one" for (id_,) in shares]
+        return problems + [
+            f"namespace {key} is kept as {said}, its memories are {there}"
+            for key, said, there in miscounted
+        ]
 
     def rewards(self) -> list[tuple[float, float]]:
         """Time of settlement and reward of every settled run, oldest first."""
@@ -286,9 +291,6 @@ _LIVE = Statement(
 )
 _ALL_LIVE = Statement(
     "SELECT seq, id FROM memories WHERE namespace = :namespace AND retired_at IS NULL ORDER BY seq"
-)
-_NAMESPACES = Statement(
-    "SELECT namespace, COUNT(*) FROM memories WHERE retired_at IS NULL GROUP BY namespace"
 )
 _ENDS = Statement("SELECT written_at, expires_at FROM memories WHERE seq = :seq")
 _VECTORS = "SELECT seq, vector FROM memories WHERE seq IN :values"

@@ -11,7 +11,7 @@ from langchain_memoryworth.errors import RolledUpRunError, UnknownRunError
 from langchain_memoryworth.estimators.evidence import UNIT
 from langchain_memoryworth.estimators.paths import Path, joined
 from langchain_memoryworth.estimators.use import PARTS, from_document
-from langchain_memoryworth.ledger import openings, standing
+from langchain_memoryworth.ledger import lists, openings
 from langchain_memoryworth.ledger.database import Database
 from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.records import (
@@ -159,13 +159,13 @@ class Episodes:
         """The numbers of runs, each locked, in the order of the numbers."""
         wanted = sorted({r for r in run_ids if isinstance(r, str)})
         found: dict[str | int, int] = {r: r for r in run_ids if isinstance(r, int)}
-        found |= dict(standing.select_in(session, _EIDS, wanted))
-        found |= dict(standing.select_in(session, _EIDS_BY_ALIAS, wanted))  # an alias wins
+        found |= dict(lists.select_in(session, _EIDS, wanted))
+        found |= dict(lists.select_in(session, _EIDS_BY_ALIAS, wanted))  # an alias wins
         for run_id in run_ids:
             if run_id not in found:
                 raise self._unknown(session, str(run_id))
         numbers = sorted(set(found.values()))
-        held = standing.select_in(session, _HOLD_ALL, numbers, hold="FOR UPDATE")
+        held = lists.select_in(session, _HOLD_ALL, numbers, hold="FOR UPDATE")
         if len(held) < len(numbers):  # a number that was looked up before
             raise RolledUpRunError(str(set(numbers) - {eid for (eid,) in held}))
         return [found[run_id] for run_id in run_ids]
@@ -182,7 +182,7 @@ class Episodes:
     def _outcomes(self, session: Session, eid: int) -> dict[OutcomeKey, OutcomeRecord]:
         """The outcomes in force, the newest of each key, oldest first; withdrawn ones are left out."""
         current: dict[OutcomeKey, OutcomeRecord] = {}
-        for _, _, *row in standing.select_in(session, OUTCOMES_OF, [eid]):
+        for _, _, *row in lists.select_in(session, OUTCOMES_OF, [eid]):
             follow_outcome(current, *row)
         return current
 

@@ -14,7 +14,15 @@ from typing import Any
 from langchain_memoryworth import statuses
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
 from langchain_memoryworth.estimators.use import checked_use, from_document, shares_of, to_document
-from langchain_memoryworth.ledger import learnt, openings, priors, rates, standing
+from langchain_memoryworth.ledger import (
+    learnt,
+    lists,
+    openings,
+    populations,
+    priors,
+    rates,
+    standing,
+)
 from langchain_memoryworth.ledger.database import Database
 from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.records import Namespace, Status, namespace_key
@@ -36,7 +44,7 @@ class Erasure:
         """
         wanted = list(dict.fromkeys(ids))
         with self._database.write() as session:
-            rows = standing.select_in(session, _BY_ID, wanted, namespace=namespace_key(namespace))
+            rows = lists.select_in(session, _BY_ID, wanted, namespace=namespace_key(namespace))
             absent = set(wanted) - {id_ for _, id_ in rows}
             if absent:
                 raise MemoryNotFoundError.of(namespace, sorted(absent))
@@ -54,7 +62,7 @@ class Erasure:
                 for key in keys
                 if tuple(json.loads(key)[: length if below else None]) == namespace
             ]
-            rows = standing.select_in(session, _BY_NAMESPACE, fitting)
+            rows = lists.select_in(session, _BY_NAMESPACE, fitting)
             return self._erase(session, [seq for (seq,) in rows], actor, reason, now)
 
     def subject(self, subject: Mapping[str, Any], actor: str, reason: str, now: float) -> int:
@@ -79,6 +87,7 @@ class Erasure:
         found = standing.read(session, sorted(seqs))
         self._forget_uses(session, list(found))
         self._forget_rates(session, list(found))
+        populations.leave(session, list(found))
         for seq, s in found.items():
             statuses.check("erase", s.status, f"number {seq}")
             session.run(_BURY, {"seq": seq, "id": tombstone(seq), "now": now, "nothing": b""})
@@ -87,6 +96,7 @@ class Erasure:
             openings.silence(session, seq)
             standing.move(session, s, Status.ERASED, "erase", actor, reason, now)
             standing.changed(session, "erase", seq)
+        populations.forget_empty(session)
         rates.forget_openings(session)
         learnt.forget_empty(session)
         priors.forget_empty(session)
@@ -94,11 +104,11 @@ class Erasure:
 
     def _forget_rates(self, session: Session, seqs: Sequence[int]) -> None:
         """Take out of the base rates what only these memories put there, so that no name of theirs is left."""
-        eids = sorted({eid for (eid,) in standing.select_in(session, _EPISODES_OF, seqs)})
+        eids = sorted({eid for (eid,) in lists.select_in(session, _EPISODES_OF, seqs)})
         gone = set(seqs)
         base = rates.Rates({})
         by_episode: dict[int, list[tuple[int, rates.Place, float]]] = defaultdict(list)
-        for eid, seq, reward, *place in standing.select_in(session, _PLACES_IN, eids):
+        for eid, seq, reward, *place in lists.select_in(session, _PLACES_IN, eids):
             by_episode[eid].append((seq, rates.Place(*place), reward))
         for eid, given in by_episode.items():
             reward = given[0][2]
@@ -108,13 +118,13 @@ class Erasure:
 
     def _forget_uses(self, session: Session, seqs: Sequence[int]) -> None:
         """Put tombstones into the lists of used ids, so that credit by use still finds the same shares."""
-        rows = standing.select_in(session, _EPISODES_OF, seqs)
+        rows = lists.select_in(session, _EPISODES_OF, seqs)
         eids = sorted({eid for (eid,) in rows})
         present: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-        for eid, seq, id_ in standing.select_in(session, _IDS_IN, eids):
+        for eid, seq, id_ in lists.select_in(session, _IDS_IN, eids):
             present[eid][id_].append(seq)
         gone = set(seqs)
-        for number, eid, document in standing.select_in(session, _USES, eids):
+        for number, eid, document in lists.select_in(session, _USES, eids):
             after: dict[str, float] = {}
             for id_, share in shares_of(from_document(document)).items():
                 at = present[eid][id_]

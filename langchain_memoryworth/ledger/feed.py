@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_memoryworth.ledger import standing
+from langchain_memoryworth.ledger import lists, populations
 from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.records import Namespace, Status, namespace_key
 
@@ -96,7 +96,7 @@ def cursor(session: Session) -> Cursor:
 
 def count(session: Session, namespace: Namespace) -> int:
     """How many live memories a namespace has."""
-    return session.number(_COUNT, namespace=namespace_key(namespace))
+    return populations.live(session, namespace_key(namespace))
 
 
 def whole(session: Session, namespace: Namespace, dimension: int) -> Iterator[Feed]:
@@ -108,7 +108,7 @@ def whole(session: Session, namespace: Namespace, dimension: int) -> Iterator[Fe
 def some(session: Session, seqs: Sequence[int]) -> dict[str, list[Any]]:
     """Rows of certain memories by their namespace, to be given to `as_feed`."""
     by_namespace: dict[str, list[Any]] = {}
-    for row in standing.select_in(session, _FEED_SOME, seqs):
+    for row in lists.select_in(session, _FEED_SOME, seqs):
         by_namespace.setdefault(row[-1], []).append(row)
     return by_namespace
 
@@ -145,7 +145,7 @@ def recounted(session: Session, changes: Sequence[Change]) -> dict[str, list[Rec
     """Counters and statuses of the memories that outcomes moved, by their namespace; each once."""
     eids = [c.low for c in changes if c.kind == "episode"]
     found: dict[str, dict[int, Recount]] = {}  # a memory may be in several of the episodes
-    for ns, seq, status, added_at, *counters in standing.select_in(session, _RECOUNT, eids):
+    for ns, seq, status, added_at, *counters in lists.select_in(session, _RECOUNT, eids):
         found.setdefault(ns, {})[seq] = Recount(seq, status, added_at, tuple(counters))
     return {ns: list(rows.values()) for ns, rows in found.items()}
 
@@ -177,9 +177,6 @@ def _among(*statuses: str) -> str:
     return f"e.status IN ({', '.join(repr(s) for s in statuses)})"
 
 
-_COUNT = Statement(
-    "SELECT COUNT(*) FROM memories WHERE namespace = :namespace AND retired_at IS NULL"
-)
 # What the statuses mean is said by the database: a million texts take longer to arrive than all the rest but the vectors.
 _FEED = (
     "SELECT m.seq, m.vector, m.added_at, "

@@ -12,7 +12,7 @@ from typing import Any
 from langchain_memoryworth import statuses
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
 from langchain_memoryworth.estimators.credit import Credit
-from langchain_memoryworth.ledger import openings, priors, standing
+from langchain_memoryworth.ledger import lists, openings, priors, standing
 from langchain_memoryworth.ledger.database import Database
 from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.records import Action, Namespace, Status, evidence_of, namespace_key
@@ -188,7 +188,7 @@ class Governance:
         self, session: Session, namespace: Namespace, ids: Sequence[str], kind: str | None = None
     ) -> list[standing.Standing]:
         wanted = list(dict.fromkeys(ids))
-        rows = standing.select_in(session, _FIND, wanted, namespace=namespace_key(namespace))
+        rows = lists.select_in(session, _FIND, wanted, namespace=namespace_key(namespace))
         by_id = {row[0]: standing.standing_of(row[1:]) for row in rows}
         absent = [i for i in wanted if i not in by_id]
         if absent:

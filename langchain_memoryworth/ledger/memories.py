@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from langchain_memoryworth import statuses
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
 from langchain_memoryworth.estimators.evidence import Evidence
-from langchain_memoryworth.ledger import priors, standing
+from langchain_memoryworth.ledger import lists, populations, priors, standing
 from langchain_memoryworth.ledger.database import Database
 from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.policy import Policy, Quarantine
@@ -133,6 +133,7 @@ class Memories:
                 (update if same is live else revive).append((same.seq, m))
         self._retire(session, retire, now)
         self._rewrite(session, revive + update, documents, now)
+        populations.came(session, [seq for seq, _ in revive])
         first = self._insert(session, ns, insert, documents, now)
         for seq, m in enumerate(insert, first):
             if quarantine is not None and not quarantine.trusts(m.metadata):
@@ -147,7 +148,7 @@ class Memories:
             if ids is None:
                 rows = session.rows(_LIVE_SEQS, namespace=namespace_key(namespace))
             else:
-                rows = standing.select_in(
+                rows = lists.select_in(
                     session,
                     _LIVE_BY_ID,
                     list(dict.fromkeys(ids)),
@@ -158,13 +159,14 @@ class Memories:
 
     def _versions(self, session: Session, ns: str, ids: Sequence[str]) -> dict[str, list[_Version]]:
         found: dict[str, list[_Version]] = {}
-        for row in standing.select_in(session, _VERSIONS, ids, namespace=ns):
+        for row in lists.select_in(session, _VERSIONS, ids, namespace=ns):
             version = _Version(*row)
             found.setdefault(version.id, []).append(version)
         return found
 
     def _retire(self, session: Session, seqs: Sequence[int], now: float) -> None:
         if seqs:
+            populations.leave(session, seqs)
             session.run_many(_RETIRE, [{"seq": s, "now": now} for s in seqs])
             standing.changed_many(session, seqs)
 
@@ -221,17 +223,19 @@ class Memories:
                 for seq, m in enumerate(new, first)
             ],
         )
-        session.run_many(_INSERT_EVIDENCE, [{"seq": first + i} for i in range(len(new))])
+        seqs = range(first, first + len(new))
+        session.run_each(_INSERT_EVIDENCE, [(seq,) for seq in seqs])
+        populations.came(session, seqs)
         if self._mirror is not None:
-            self._mirror(session, [(first + i, m.vector) for i, m in enumerate(new)])
-        standing.changed(session, "memories", first, first + len(new) - 1)
+            self._mirror(session, [(seq, m.vector) for seq, m in zip(seqs, new, strict=True)])
+        standing.changed(session, "memories", seqs[0], seqs[-1])
         return first
 
     # -- reading ----------------------------------------------------------------------------------------------
 
     def texts(self, session: Session, seqs: Sequence[int]) -> dict[int, Text]:
         """Texts by number, retired ones too, but none that was erased."""
-        rows = standing.select_in(session, _TEXTS, seqs)
+        rows = lists.select_in(session, _TEXTS, seqs)
         return {seq: Text(id_, text, _decode(doc)[0]) for seq, id_, text, doc in rows}
 
     def get(
@@ -295,7 +299,7 @@ class Memories:
             if isinstance(sql, Statement):
                 rows = session.rows(sql, **given)
             else:
-                rows = standing.select_in(session, sql, values, **given)
+                rows = lists.select_in(session, sql, values, **given)
             judge = priors.informed(session, policy, namespace_key(namespace))
         return {r[4]: _memory(r, namespace, judge) for r in rows}
 
@@ -305,7 +309,7 @@ class Memories:
         An id that stands in several namespaces is taken from the preferred one, or left out as ambiguous.
         """
         found: dict[str, dict[str, int]] = {}
-        for id_, ns, seq in standing.select_in(session, _LOCATE, list(dict.fromkeys(ids))):
+        for id_, ns, seq in lists.select_in(session, _LOCATE, list(dict.fromkeys(ids))):
             found.setdefault(id_, {})[ns] = seq
         preferred = namespace_key(prefer)
         return {
@@ -321,7 +325,7 @@ class Memories:
     ) -> dict[str, list[Version]]:
         """All versions by id, those that are retired too; ids without any are left out."""
         found: dict[str, list[Version]] = {}
-        rows = standing.select_in(
+        rows = lists.select_in(
             session, _STANDS, list(dict.fromkeys(ids)), namespace=namespace_key(namespace)
         )
         for seq, id_, text, retired_at, size, status, hold_out, parting in rows:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from langchain_memoryworth.estimators.evidence import Evidence
-from langchain_memoryworth.ledger import standing
+from langchain_memoryworth.ledger import lists
 from langchain_memoryworth.ledger.schema import COUNTERS
 from langchain_memoryworth.ledger.session import Session, Statement
 
@@ -105,7 +105,7 @@ def close(session: Session, keys: Iterable[int]) -> None:
 
 def closed(session: Session, keys: Sequence[int]) -> set[int]:
     """Those of some keys whose runs were rolled up."""
-    return {int(k) for (k,) in standing.select_in(session, _CLOSED, keys)}
+    return {int(k) for (k,) in lists.select_in(session, _CLOSED, keys)}
 
 
 def all_closed(session: Session) -> set[int]:

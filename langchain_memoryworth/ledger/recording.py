@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.estimators.paths import Path
 from langchain_memoryworth.estimators.use import PARTS, Use, shares_of, to_document
-from langchain_memoryworth.ledger import rates, regimes, settlement, standing
+from langchain_memoryworth.ledger import lists, rates, regimes, settlement, standing
 from langchain_memoryworth.ledger.database import retried
 from langchain_memoryworth.ledger.episodes import OUTCOMES_OF, Episodes, follow_outcome
 from langchain_memoryworth.ledger.session import Session, Statement
@@ -231,12 +231,12 @@ class Ledger(Episodes):
         heard: dict[int, int] = {}
         accounts: dict[int, Account] = {}
         exposures: list[tuple[Any, ...]] = []
-        for chunk in standing.in_lists(eids):
+        for chunk in lists.in_lists(eids):
             some, stands, said = session.rows_of(
-                standing.in_list(_ROWS, len(chunk)),
-                standing.in_list(_ACCOUNTS, len(chunk), _HOLD_EVIDENCE),
-                standing.in_list(OUTCOMES_OF, len(chunk)),
-                parameters=standing.as_list(chunk),
+                lists.in_list(_ROWS, len(chunk)),
+                lists.in_list(_ACCOUNTS, len(chunk), _HOLD_EVIDENCE),
+                lists.in_list(OUTCOMES_OF, len(chunk)),
+                parameters=lists.as_list(chunk),
             )
             exposures += some
             for seq, *row in stands:

@@ -26,9 +26,10 @@ from langchain_memoryworth.estimators.drift import (
     updates,
 )
 from langchain_memoryworth.estimators.evidence import UNIT
+from langchain_memoryworth.ledger.lists import select_from, select_in
 from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.ledger.settlement import Account, Settled
-from langchain_memoryworth.ledger.standing import Standing, select_from, select_in
+from langchain_memoryworth.ledger.standing import Standing
 from langchain_memoryworth.policy import Policy
 from langchain_memoryworth.records import Status
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.estimators.credit import Credit
 from langchain_memoryworth.estimators.evidence import Evidence
-from langchain_memoryworth.ledger import openings, rates, regimes, standing
+from langchain_memoryworth.ledger import lists, openings, rates, regimes, standing
 from langchain_memoryworth.ledger.database import Database
 from langchain_memoryworth.ledger.openings import Opening
 from langchain_memoryworth.ledger.session import Session, Statement
@@ -76,10 +76,10 @@ class Retention:
 
     def _close(self, session: Session, episodes: Sequence[Any], policy: Policy) -> int:
         eids = [eid for eid, *_ in episodes]
-        said = _by_episode(standing.select_in(session, _OUTCOMES, eids))
+        said = _by_episode(lists.select_in(session, _OUTCOMES, eids))
         given = {
             eid: [_Given(*row) for row in rows]
-            for eid, rows in _by_episode(standing.select_in(session, _CREDITS, eids)).items()
+            for eid, rows in _by_episode(lists.select_in(session, _CREDITS, eids)).items()
         }
         balances: dict[Opening, Evidence] = defaultdict(Evidence)
         base = rates.Rates({})
@@ -92,7 +92,7 @@ class Retention:
         base.save(session)
         self._move_regimes(session, given)
         names = [id_ for _, id_, *_ in episodes]
-        names += [alias for (alias,) in standing.select_in(session, _ALIASES, eids)]
+        names += [alias for (alias,) in lists.select_in(session, _ALIASES, eids)]
         openings.close(session, map(openings.key, names))
         for statement in _FORGET:
             session.run_many(statement, [{"eid": eid} for eid in eids])

@@ -68,6 +68,15 @@ memories = Table(
     Index("memories_namespace", "namespace"),
 )
 
+# How many memories a namespace has, see populations.py.
+populations = Table(
+    "populations",
+    metadata,
+    Column("namespace", _Text, primary_key=True),
+    *(_counter(n) for n in ("live", "suppressed")),
+    sqlite_with_rowid=False,
+)
+
 evidence = Table(
     "evidence",
     metadata,

@@ -6,16 +6,15 @@ Part of the ledger, below both of its halves: `memories` starts a standing, `led
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from langchain_memoryworth import statuses
 from langchain_memoryworth.errors import InvalidInputError
-from langchain_memoryworth.estimators.base_rates import room
 from langchain_memoryworth.estimators.evidence import Evidence
-from langchain_memoryworth.ledger import deciders, priors
+from langchain_memoryworth.ledger import deciders, populations, priors
+from langchain_memoryworth.ledger.lists import select_in
 from langchain_memoryworth.ledger.schema import COUNTERS
 from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.policy import Policy
@@ -24,10 +23,6 @@ from langchain_memoryworth.records import Status
 ChangeKind = Literal["memories", "episode", "policy", "erase", "trial", "pruned"]
 PolicyOf = Callable[[Session], Policy]
 """The policy in force, asked inside the transaction that judges by it: another process may just have set another."""
-CHUNK = 500
-"""Values in one IN list; SQLite once allowed no more than 999 parameters."""
-
-_NAMES = tuple(f"v{i}" for i in range(CHUNK))
 
 
 class Standing(NamedTuple):
@@ -67,74 +62,6 @@ class Delta(NamedTuple):
 
 LATEST = "eid > (SELECT COALESCE(MAX(eid), 0) FROM episodes) - :episodes"
 """Behind the alias of a table with episodes in it: that a row is of one of the latest."""
-
-
-def in_chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Cut a list into pieces that fit into one IN list."""
-    for start in range(0, len(values), CHUNK):
-        yield values[start : start + CHUNK]
-
-
-def in_lists(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """`in_chunks`, each with its last value repeated until there are as many as a power of two, or `CHUNK`.
-
-    A statement is compiled for each length, which for a few hundred takes longer than to run it.
-
-    Examples:
-        >>> [list(piece) for piece in in_lists([7, 8, 9])]
-        [[7, 8, 9, 9]]
-    """
-    for piece in in_chunks(values):
-        missing = _length(len(piece)) - len(piece)
-        yield [*piece, *[piece[-1]] * missing] if missing else piece
-
-
-def _length(count: int) -> int:
-    return min(CHUNK, 1 << (count - 1).bit_length())
-
-
-@cache
-def in_list(sql: str, count: int, hold: str = "") -> Statement:
-    """A statement whose `:values` stands for a list of `count` parameters."""
-    names = ", ".join(f":{n}" for n in _NAMES[:count])
-    sql = sql.replace(":values", f"({names})")
-    return Statement(sql, postgresql=f"{sql} {hold}" if hold else None)
-
-
-def select_in(
-    session: Session, sql: str, values: Sequence[Any], *, hold: str = "", **fixed: Any
-) -> list[tuple[Any, ...]]:
-    """All rows of a query with an IN list of any length; `hold` is what locks them where that must be said."""
-    found: list[tuple[Any, ...]] = []
-    for chunk in in_lists(values):
-        found += session.rows(in_list(sql, len(chunk), hold), **as_list(chunk), **fixed)
-    return found
-
-
-def select_from(session: Session, sql: str, rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    """All rows of a query whose `:rows` stands for a list of rows, each as `(?, ?)`; one of nulls must find nothing."""
-    found: list[tuple[Any, ...]] = []
-    width = len(rows[0]) if rows else 1
-    most = CHUNK // width
-    for start in range(0, len(rows), most):
-        some = rows[start : start + most]
-        values = [value for row in some for value in row]
-        count = min(most, _length(len(some)))  # as in `in_lists`
-        values += [None] * (width * count - len(values))
-        found += session.rows(_rows_list(sql, count, width), **as_list(values))
-    return found
-
-
-@cache
-def _rows_list(sql: str, count: int, width: int) -> Statement:
-    names = [f":{n}" for n in _NAMES[: count * width]]
-    rows = [f"({', '.join(names[i : i + width])})" for i in range(0, len(names), width)]
-    return Statement(sql.replace(":rows", ", ".join(rows)))
-
-
-def as_list(values: Sequence[Any]) -> dict[str, Any]:
-    """The parameters that `in_list` has a statement take."""
-    return dict(zip(_NAMES, values, strict=False))
 
 
 def standing_of(row: Sequence[Any]) -> Standing:
@@ -215,7 +142,9 @@ def follow(
             status, alone = Status.ACTIVE, ", low by the word of one voter only"
     if status is standing.status:
         return False
-    if status is Status.SUPPRESSED and not _may_suppress(session, standing.seq, policy):
+    if status is Status.SUPPRESSED and not populations.has_room(
+        session, standing.seq, policy.max_suppressed
+    ):
         return False
     reason = policy.reason(recent) + alone
     if declined and status is Status.SUPPRESSED:
@@ -224,14 +153,6 @@ def follow(
     judged = standing._replace(evidence=evidence)
     move(session, judged, status, kind, "policy", reason, now)
     return True
-
-
-def _may_suppress(session: Session, seq: int, policy: Policy) -> bool:
-    """Whether one more memory of the namespace may be held back by the policy; counted only when one is about to be."""
-    if policy.max_suppressed >= 1:
-        return True
-    [(live, held)] = session.rows(_SHARE, seq=seq)
-    return bool(held < room(live, share=policy.max_suppressed))
 
 
 def move(
@@ -247,6 +168,7 @@ def move(
 ) -> None:
     """Change a status, and write down who did it, when, why, and on what evidence."""
     session.run(_SET_STATUS, {"seq": standing.seq, "status": status.value})
+    populations.moved(session, standing.seq, standing.status, status)
     if Status.PINNED in (standing.status, status):  # a pinned memory is never held out
         changed(session, "trial", standing.seq)
     note(
@@ -369,11 +291,6 @@ _STRATA = Statement(
 )
 _FORGET_REGIME = tuple(  # it is replayed when asked for
     Statement(f"DELETE FROM {table} WHERE seq = :seq") for table in ("regimes", "regime_anchors")
-)
-_SHARE = Statement(
-    "SELECT COUNT(*), SUM(CASE WHEN e.status = 'suppressed' THEN 1 ELSE 0 END) FROM memories m "
-    "JOIN evidence e ON e.seq = m.seq WHERE m.retired_at IS NULL "
-    "AND m.namespace = (SELECT namespace FROM memories WHERE seq = :seq)"
 )
 _SET_STATUS = Statement("UPDATE evidence SET status = :status WHERE seq = :seq")
 _REBASE = Statement(

@@ -14,7 +14,7 @@ from langchain_memoryworth.errors import (
 )
 from langchain_memoryworth.estimators.lift import Arm as ArmSums
 from langchain_memoryworth.estimators.lift import lift
-from langchain_memoryworth.ledger import standing
+from langchain_memoryworth.ledger import lists, standing
 from langchain_memoryworth.ledger.database import Database
 from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.policy import Policy
@@ -103,7 +103,7 @@ class Trials:
         self, session: Session, namespace: Namespace, ids: Sequence[str]
     ) -> dict[str, standing.Standing]:
         wanted = list(dict.fromkeys(ids))
-        rows = standing.select_in(session, _FIND, wanted, namespace=namespace_key(namespace))
+        rows = lists.select_in(session, _FIND, wanted, namespace=namespace_key(namespace))
         found = {row[0]: standing.standing_of(row[1:]) for row in rows}
         absent = [i for i in wanted if i not in found]
         if absent:
@@ -170,7 +170,7 @@ class Trials:
                 ids = [id_ for (id_,) in drawn]
             found = self._find(session, namespace, ids)
             wanted = list(dict.fromkeys(ids))
-            rows = standing.select_in(session, _COUNTS, wanted, namespace=namespace_key(namespace))
+            rows = lists.select_in(session, _COUNTS, wanted, namespace=namespace_key(namespace))
         draws: dict[str, list[Draws]] = {i: [] for i in wanted}
         for id_, *row in rows:
             draws[id_].append(Draws(*row))

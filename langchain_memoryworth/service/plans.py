@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from langchain_memoryworth.errors import InvalidInputError, MemoryNotFoundError
 from langchain_memoryworth.estimators.lift import retrievals_needed
-from langchain_memoryworth.ledger import standing
+from langchain_memoryworth.ledger import lists, standing
 from langchain_memoryworth.ledger.database import Database
 from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.ledger.trials import Trials
@@ -105,7 +105,7 @@ def plan(
         if ids is None:
             ids = [i for i, chance in chances.items() if chance]
         pace = _pace(session, space)
-        rows = standing.select_in(
+        rows = lists.select_in(
             session, _RETRIEVED, list(dict.fromkeys(ids)), namespace=space, episodes=LOOK_BACK
         )
         retrieved = dict(rows)
@@ -144,7 +144,7 @@ def _chances(
     else:
         wanted = list(dict.fromkeys(ids))
         rows = list(
-            standing.select_in(session, f"{_HELD_OUT} AND m.id IN :values", wanted, namespace=space)
+            lists.select_in(session, f"{_HELD_OUT} AND m.id IN :values", wanted, namespace=space)
         )
     return {
         id_: 0.0 if status == Status.PINNED.value else policy.held_out(trial, parting)

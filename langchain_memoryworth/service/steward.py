@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_memoryworth.estimators.hitchhikers import Companions
-from langchain_memoryworth.ledger import pairs, standing
+from langchain_memoryworth.ledger import lists, pairs, standing
 from langchain_memoryworth.ledger.audit import Audit, Settlement
 from langchain_memoryworth.ledger.erasure import Erasure
 from langchain_memoryworth.ledger.governance import Governance
@@ -195,7 +195,7 @@ class Steward:
         with self._database.write() as session:
             words = f"{who}: {len(said)} outcomes" + (f"; {reason}" if reason else "")
             standing.note(session, "revoke", actor, words, now)
-        for some in watched(list(standing.in_chunks(said)), "withdrawing", progress):
+        for some in watched(list(lists.in_chunks(said)), "withdrawing", progress):
             withdrawn = [Said(eid, key, None) for eid, key in some]
             self._ledger.record_many(withdrawn, policy=self._settings.policy, now=now)
         return len(said)
