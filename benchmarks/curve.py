@@ -1,9 +1,12 @@
 """What an outcome costs when there are many memories, and when there have been many runs: a table and a plot.
 
 `python -m benchmarks.curve --into docs/scale.md` takes some minutes and 6 GB of disk, and draws `docs/outcome-cost.png`. A
-thousand memories and a thousand settled runs are made by the store itself; more of either are copies of these rows under other
-numbers, with the counters and the place of each change detector that belong to them, so that all files hold what as many runs
-would have left.
+thousand settled runs are made by the store itself; more memories or runs are copies of these rows under other numbers, with the
+counters and the place of each change detector that belong to them, so that all files hold what as many runs would have left.
+
+What grows is the only difference within a curve. Those of more memories begin with a thousand, most of them too new for a
+verdict, as are all copies. Those of more runs have 80, which the first thousand runs have given one: a memory without is not judged,
+and its change detector not asked.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from langchain_memoryworth.records import EpisodeKey
 _COMMAND = "python -m benchmarks.curve"
 _PLOT = "outcome-cost.png"
 _BASE = 1_000
+_JUDGED = 80
 SIZES = (1, 10, 100, 1_000)
 """Times a thousand."""
 
@@ -49,13 +53,14 @@ class Point(NamedTuple):
     ratio: Spread
 
 
-def measured(place: Path, base: int, sizes: Sequence[int], rounds: int) -> list[Point]:
-    """Outcomes in turn on a store of each size."""
-    start = place / "base.db"
-    _begin(start, base)
-    cases: list[tuple[Growing, int]] = [(w, s) for w in ("memories", "runs") for s in sizes]
-    stores = [_opened(place, start, what, base, size) for what, size in cases]
-    counts = [base * size if what == "memories" else base for what, size in cases]
+def measured(place: Path, base: int, judged: int, sizes: Sequence[int], rounds: int) -> list[Point]:
+    """Outcomes in turn on a store of each size; `judged` is how many memories those of more runs have."""
+    memories: dict[Growing, int] = {"memories": base, "runs": judged}
+    for what, count in memories.items():
+        _begin(place / f"{what}.db", count, base)
+    cases: list[tuple[Growing, int]] = [(what, size) for what in memories for size in sizes]
+    stores = [_opened(place, what, memories[what], base, size) for what, size in cases]
+    counts = [memories[what] * (size if what == "memories" else 1) for what, size in cases]
     sides = [[_outcome(s, n)] for s, n in zip(stores, counts, strict=True)]
     taken = all_in_turn(sides, rounds=rounds, warmup=20)
     for store in stores:
@@ -67,14 +72,14 @@ def measured(place: Path, base: int, sizes: Sequence[int], rounds: int) -> list[
     ]
 
 
-def _begin(path: Path, base: int) -> None:
-    with filled(path, unit_vectors(base)) as store:
+def _begin(path: Path, memories: int, runs: int) -> None:
+    with filled(path, unit_vectors(memories)) as store:
         draws = random.Random(0)
         # From here on each memory fails once, so that its change detector has heard of all.
-        last = base - base // K
-        for i in range(base):
-            shown = range(base)[(i - last) * K :][:K] if i >= last else draws.sample(range(base), K)
-            _show(store, f"run-{i}", shown)
+        last = runs - memories // K
+        for i in range(runs):
+            drawn = draws.sample(range(memories), K)
+            _show(store, f"run-{i}", range(memories)[(i - last) * K :][:K] if i >= last else drawn)
             store.record_outcome(f"run-{i}", outcome=i < last and i % 3 > 0)
 
 
@@ -83,9 +88,9 @@ def _show(store: MemoryWorthStore, run: str, numbers: Sequence[int]) -> None:
     store.governor.journal.expose_documents(EpisodeKey(run), documents)
 
 
-def _opened(place: Path, start: Path, what: Growing, base: int, size: int) -> MemoryWorthStore:
+def _opened(place: Path, what: Growing, memories: int, runs: int, size: int) -> MemoryWorthStore:
     path = place / f"{what}-{size}.db"
-    with sqlite3.connect(start) as source, sqlite3.connect(path) as target:
+    with sqlite3.connect(place / f"{what}.db") as source, sqlite3.connect(path) as target:
         source.backup(target)
     source.close()
     target.close()
@@ -93,8 +98,9 @@ def _opened(place: Path, start: Path, what: Growing, base: int, size: int) -> Me
     connection.execute("PRAGMA synchronous=OFF")
     connection.execute("CREATE TEMP TABLE copies (n INTEGER PRIMARY KEY)")
     connection.executemany("INSERT INTO copies VALUES (?)", [(n,) for n in range(1, size)])
+    given = {"memories": memories, "runs": runs, "size": size, "each": runs * K // memories}
     for statement in _MORE[what]:
-        connection.execute(statement, {"base": base, "size": size} if ":" in statement else {})
+        connection.execute(statement, given if ":" in statement else {})
     connection.commit()
     connection.execute("ANALYZE")
     connection.close()
@@ -115,7 +121,10 @@ def page(points: Sequence[Point]) -> str:
     rows = [[f"{p.count:,} {p.what}", _milliseconds(p.seconds), _times(p.ratio)] for p in points]
     head = ("store", "one outcome of 8 memories, ms (quartiles)", "to the smallest (quartiles)")
     parts = [
-        f"`{_COMMAND}`: what has not grown is a thousand. `record_outcome`, on a file, NORMAL, in turn on all of them.",
+        (
+            f"`{_COMMAND}`: more memories beside a thousand runs, and more runs of {_JUDGED} memories. `record_outcome`, on a "
+            "file, NORMAL, in turn on all of them."
+        ),
         "\n".join(f"- {line}" for line in description()),
         table(head, rows),
         f"![Cost of an outcome by the number of memories and of runs]({_PLOT})",
@@ -160,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=300)
     given = parser.parse_args(arguments)
     with folder() as place:
-        points = measured(place, _BASE, SIZES, given.rounds)
+        points = measured(place, _BASE, _JUDGED, SIZES, given.rounds)
     if given.into is None:
         print(page(points))
     else:
@@ -173,12 +182,12 @@ _MORE: dict[Growing, tuple[str, ...]] = {
     "memories": (
         (
             "INSERT INTO memories (seq, namespace, id, text, metadata, vector, added_at, written_at) "
-            "SELECT seq + n * :base, namespace, CAST(CAST(id AS INTEGER) + n * :base AS TEXT), "
+            "SELECT seq + n * :memories, namespace, CAST(CAST(id AS INTEGER) + n * :memories AS TEXT), "
             "text || n, metadata, vector, added_at, written_at FROM copies CROSS JOIN memories"
         ),
         (
             f"INSERT INTO evidence (seq, {', '.join(_SUMS)}) "
-            f"SELECT seq + n * :base, {', '.join('0' for _ in _SUMS)} "
+            f"SELECT seq + n * :memories, {', '.join('0' for _ in _SUMS)} "
             "FROM copies CROSS JOIN evidence"
         ),
         "UPDATE populations SET live = live * :size",
@@ -186,23 +195,23 @@ _MORE: dict[Growing, tuple[str, ...]] = {
     "runs": (
         "DROP INDEX exposures_credited",  # made at once it takes a tenth of the time
         (
-            "INSERT INTO episodes SELECT eid + n * :base, id || '-' || n, thread_id, started_at, "
+            "INSERT INTO episodes SELECT eid + n * :runs, id || '-' || n, thread_id, started_at, "
             "settled_at, reward, path FROM copies CROSS JOIN episodes"
         ),
         (
-            "INSERT INTO exposures SELECT eid + n * :base, seq, rank, similarity, context, arm, "
+            "INSERT INTO exposures SELECT eid + n * :runs, seq, rank, similarity, context, arm, "
             "propensity, shown, used, at, last_at, weight, positive, size, surprise, expected, epoch, "
-            "heard + n * :base FROM copies CROSS JOIN exposures"
+            "heard + n * :runs FROM copies CROSS JOIN exposures"
         ),
         (
-            "INSERT INTO outcomes SELECT number + n * :base, eid + n * :base, source, source_id, "
+            "INSERT INTO outcomes SELECT number + n * :runs, eid + n * :runs, source, source_id, "
             "metric, reward, used, at FROM copies CROSS JOIN outcomes"
         ),
         "CREATE INDEX exposures_credited ON exposures (seq, heard) WHERE size > 0",
         "UPDATE evidence SET " + ", ".join(f"{name} = {name} * :size" for name in _SUMS),
         "UPDATE rates SET episodes = episodes * :size, reward = reward * :size",
         *(
-            f"UPDATE {table} SET upto = upto + (:size - 1) * :base, outcomes = outcomes + (:size - 1) * {K}"
+            f"UPDATE {table} SET upto = upto + (:size - 1) * :runs, outcomes = outcomes + (:size - 1) * :each"
             for table in ("regimes", "regime_anchors")
         ),
     ),

@@ -173,14 +173,14 @@ def test_the_line_in_small() -> None:
 
 def test_the_curve_in_small(tmp_path: Path) -> None:
     """The stores that it makes by SQL are such as the store itself would have made."""
-    points = curve.measured(tmp_path, 30, (1, 3), rounds=2)
+    points = curve.measured(tmp_path, 30, 16, (1, 3), rounds=2)
     assert [(p.what, p.count) for p in points] == [
         ("memories", 30),
         ("memories", 90),
         ("runs", 30),
         ("runs", 90),
     ]
-    for name, memories, runs in (("memories-3", 90, 30), ("runs-3", 30, 90)):
+    for name, memories, runs in (("memories-3", 90, 30), ("runs-3", 16, 90)):
         with opened(tmp_path / f"{name}.db") as store:
             assert len(store.memories()) == memories
             assert len(query(store, "SELECT 1 FROM episodes WHERE id LIKE 'run-%'")) == runs
