@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from langchain_memoryworth.ledger import lists, populations
 from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.records import Namespace, Status, namespace_key
+from langchain_memoryworth.statuses import SERVED
 
 
 class Change(NamedTuple):
@@ -153,37 +154,39 @@ def recounted(session: Session, changes: Sequence[Change]) -> dict[str, list[Rec
 def as_feed(rows: Sequence[Any], dimension: int) -> Feed:
     """Rows of `some` column by column."""
     n = len(rows)
-    columns: list[Any] = list(zip(*rows, strict=True)) or [()] * 13
+    columns: list[Any] = list(zip(*rows, strict=True)) or [()] * 11
+    meaning = np.array(columns[3], dtype=np.int8)
     return Feed(
         seqs=np.array(columns[0], dtype=np.int64),
         vectors=np.frombuffer(b"".join(columns[1]), dtype=np.float32).reshape(n, dimension),
         added_at=np.array(columns[2], dtype=np.float64),
-        live=np.array(columns[3], dtype=np.bool_),
-        held=np.array(columns[4], dtype=np.bool_),
-        waiting=np.array(columns[5], dtype=np.bool_),
-        counters=np.array(columns[6:11], dtype=np.int64).reshape(5, n),
+        live=meaning != _IS_GONE,
+        held=meaning == _IS_HELD,
+        waiting=meaning == _IS_WAITING,
+        counters=np.array(columns[4:9], dtype=np.int64).reshape(5, n),
         # None becomes NaN.
-        expires_at=np.nan_to_num(np.array(columns[11], dtype=np.float64), nan=np.inf),
-        written_at=np.array(columns[12], dtype=np.float64),
+        expires_at=np.nan_to_num(np.array(columns[9], dtype=np.float64), nan=np.inf),
+        written_at=np.array(columns[10], dtype=np.float64),
     )
 
 
 _PART = 512
 _SUPPRESSED = Status.SUPPRESSED.value
 _WAITING = frozenset({Status.QUARANTINED.value, Status.WITHHELD.value})
-
-
-def _among(*statuses: str) -> str:
-    return f"e.status IN ({', '.join(repr(s) for s in statuses)})"
-
-
-# What the statuses mean is said by the database: a million texts take longer to arrive than all the rest but the vectors.
-_FEED = (
-    "SELECT m.seq, m.vector, m.added_at, "
-    f"m.retired_at IS NULL AND NOT {_among(Status.DEPRECATED.value, Status.ERASED.value)}, "
-    f"{_among(_SUPPRESSED)}, {_among(*sorted(_WAITING))}, "
-    "e.positive, e.negative, e.size, e.squared, e.surprise, m.expires_at, m.written_at"
+# What a status means to the index is said by the database, as one number: a million texts take longer to arrive than all the
+# rest but the vectors, and three answers longer than one.
+_IS_GONE, _IS_SERVED, _IS_HELD, _IS_WAITING = range(4)
+_MEANINGS = {
+    **dict.fromkeys(sorted(s.value for s in SERVED), _IS_SERVED),
+    _SUPPRESSED: _IS_HELD,
+    **dict.fromkeys(sorted(_WAITING), _IS_WAITING),
+}
+_MEANING = (
+    f"CASE WHEN m.retired_at IS NOT NULL THEN {_IS_GONE} ELSE CASE e.status "
+    + " ".join(f"WHEN '{status}' THEN {meaning}" for status, meaning in _MEANINGS.items())
+    + f" ELSE {_IS_GONE} END END"
 )
+_FEED = f"SELECT m.seq, m.vector, m.added_at, {_MEANING}, e.positive, e.negative, e.size, e.squared, e.surprise, m.expires_at, m.written_at"
 _FROM = (
     " FROM memories m JOIN evidence e ON e.seq = m.seq "
     "WHERE LENGTH(m.vector) > 0 AND "  # external memories have none

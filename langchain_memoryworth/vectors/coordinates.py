@@ -98,15 +98,20 @@ class Coordinates:
 
     def append(self, vectors: Floats, terms: NDArray[np.floating]) -> None:
         """Add rows at the end, visible, and link them into the graph; shapes (n, dimension) and (n, TERMS)."""
-        # Rounded by numpy, as what overwrites it is: FAISS takes the other neighbour of a number in the middle.
-        block = np.zeros((len(vectors), self.width), np.float16 if self.half else np.float32)
+        start = int(self._storage.ntotal)
+        block = np.zeros((len(vectors), self.width), np.float32)
         block[:, : self.dimension] = vectors
         block[:, self._terms] = self._within_range(terms)
-        self._index.add(block.astype(np.float32, copy=False))
+        self._index.add(block)
         self._view = None
+        if self.half:  # of a number in the middle FAISS takes the other neighbour than `set_terms`
+            self.set_terms(np.arange(start, start + len(terms)), terms)
 
     def set_vectors(self, rows: Rows, vectors: Floats) -> None:
         """Overwrite vectors; their links in the graph stay as they are."""
+        if self.half and len(rows):  # rounded as those that are appended, and faster than by numpy
+            rounds = _faiss.ScalarQuantizer(self.dimension, _HALF[0])
+            vectors = rounds.compute_codes(np.ascontiguousarray(vectors)).view(np.float16)
         self.view()[rows, : self.dimension] = vectors
 
     def set_terms(self, rows: Rows, terms: NDArray[np.floating], first: int = 0) -> None:
