@@ -17,7 +17,7 @@ from langchain_memoryworth.estimators.effects import STRENGTH
 from langchain_memoryworth.estimators.evidence import UNIT, Evidence
 from langchain_memoryworth.records import EpisodeKey
 from langchain_memoryworth.service.logs import LogEntry, Retrieved
-from tests.fakes import assert_exact, execute
+from tests.fakes import assert_exact, execute, query
 from tests.notes import filled, run, suppressed
 from tests.policies import plain
 
@@ -323,6 +323,16 @@ def test_a_place_that_is_given_back_is_taken_again(make_store: StoreMaker) -> No
     store.erase(["m4", "m5"])
     fail("m6")
     assert suppressed(store) == {"m3", "m6"}
+    assert_exact(store)
+
+
+def test_an_outcome_for_a_memory_whose_namespace_has_none_left(make_store: StoreMaker) -> None:
+    store = filled(make_store, 20, plain(max_suppressed=0.5, v_min=1))
+    store.governor.journal.expose_documents(EpisodeKey("late"), [Document("", id="m0")])
+    store.delete([f"m{i}" for i in range(19)])
+    store.erase(["m19"])
+    store.record_outcome("late", False)
+    assert query(store, "SELECT status FROM evidence WHERE seq = 1") == [("active",)]
     assert_exact(store)
 
 

@@ -47,8 +47,8 @@ def has_room(session: Session, seq: int, share: float) -> bool:
     if share >= 1:
         return True
     for statement in (_OF, _HELD_OF):  # a namespace without room is not locked to see it
-        [row] = session.rows(statement, seq=seq)
-        now = Population._make(row)
+        row = session.row(statement, seq=seq)
+        now = Population() if row is None else Population._make(row)  # none: all are gone by now
         if now.suppressed >= room(now.live, share=share):
             return False
     return True
@@ -109,6 +109,6 @@ _ROOM = (
 )
 _OF = Statement(_ROOM)
 _HELD_OF = Statement(_ROOM, postgresql=f"{_ROOM} FOR UPDATE")
-_LIVE = Statement("SELECT SUM(live) FROM populations WHERE namespace = :namespace")
+_LIVE = Statement("SELECT live FROM populations WHERE namespace = :namespace")
 _ALL_LIVE = Statement("SELECT namespace, live FROM populations WHERE live > 0 ORDER BY namespace")
 _FORGET = Statement("DELETE FROM populations WHERE live = 0")
