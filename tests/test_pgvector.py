@@ -39,6 +39,7 @@ from tests.test_store import (  # noqa: F401  # the tests and fixtures of the st
     test_a_filter_and_a_floor_together,
     test_a_filter_sees_changed_metadata,
     test_a_new_vector_for_the_same_text_is_used,
+    test_a_pool_is_of_what_is_in_service,
     test_a_suppressed_memory_comes_back_by_evidence,
     test_a_zero_vector_is_near_to_nothing,
     test_an_empty_store_finds_nothing,

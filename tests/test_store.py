@@ -453,6 +453,29 @@ def test_an_empty_store_finds_nothing(store: MemoryWorthStore) -> None:
 # -- ranking --------------------------------------------------------------------------------------------------------
 
 
+def test_a_pool_is_of_what_is_in_service(make_store: StoreMaker, url: str, clock: Clock) -> None:
+    """What was deleted, deprecated or is past its time has no say in the worth of those without a verdict, as if loaded anew."""
+    policy = plain(v_min=100, uncertain="pool", exploration=0.0, rank=(0.0, 1.0))
+    store = make_store(url, policy=policy)
+    store.add_texts(["blue one", "blue two", "blue three", "blue"], ids=["good", "out", "old", "m"])
+    store.add_texts(["blue short"], ids=["short"], ttl=timedelta(days=1))
+    settle(store, [True], "good")
+    for id_ in ("out", "old", "short"):
+        settle(store, [False], id_)
+
+    def score() -> float:
+        hits = store.governor.retrieval.recall("blue", 9, track=False)
+        return next(h.score for h in hits if h.id == "m")
+
+    assert score() == pytest.approx(1 / 4)
+    store.delete(["out"])
+    assert score() == pytest.approx(1 / 3)
+    store.deprecate("old")
+    assert score() == pytest.approx(1 / 2)
+    clock.forward(days=2)
+    assert score() == pytest.approx(1.0)
+
+
 @pytest.mark.parametrize("uncertain", ["worth", "prior", "pool"])
 @pytest.mark.parametrize("index", ["flat", "hnsw"])
 def test_the_ranking_is_that_of_brute_force(

@@ -8,6 +8,7 @@ in its graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -219,9 +220,9 @@ class PgVectorIndex:
         ).reshape(len(seqs), self.dimension)
 
     def pool(self) -> tuple[int, int]:
-        """Successes and total of all memories of the namespace."""
+        """Successes and total of all memories of the namespace that are in service."""
         with self._database.read() as session:
-            row = session.row(_POOL, namespace=namespace_key(self._namespace))
+            row = session.row(_POOL, **self._valid())
         positive, negative = (int(x or 0) for x in row or (0, 0))
         return positive, positive + negative
 
@@ -244,7 +245,6 @@ class PgVectorIndex:
         limit: int = 2**62,
         floor: float = -np.inf,
     ) -> Found:
-        now = self._clock()
         if (
             not self._policy.suppress
         ):  # then what fails is served, but not what a person or quarantine holds back
@@ -260,14 +260,21 @@ class PgVectorIndex:
             rows = session.rows(
                 self._statements[how],
                 query=written(query),
-                namespace=namespace_key(self._namespace),
                 statuses=list(statuses),
-                now=now,
-                born=born_after(self._policy, self._namespace, now),
+                **self._valid(),
                 floor=float(floor),
                 limit=limit,
             )
         return self._by_score(rows, weights)
+
+    def _valid(self) -> dict[str, Any]:
+        """The parameters of `_VALID`."""
+        now = self._clock()
+        return {
+            "namespace": namespace_key(self._namespace),
+            "now": now,
+            "born": born_after(self._policy, self._namespace, now),
+        }
 
     def _by_score(self, rows: Sequence[tuple[object, ...]], weights: Sequence[float]) -> Found:
         n = len(rows)
@@ -314,8 +321,7 @@ def _statements(place: str) -> dict[str, Statement]:
         f"{asked}SELECT v.seq, -({distance}) AS similarity, m.added_at, "
         "e.positive, e.negative, e.size, e.squared, e.surprise "
         "FROM vectors v JOIN memories m ON m.seq = v.seq JOIN evidence e ON e.seq = v.seq "
-        "WHERE m.namespace = :namespace AND m.retired_at IS NULL AND e.status = ANY(:statuses) "
-        "AND (m.expires_at IS NULL OR m.expires_at > :now) AND m.written_at > :born "
+        f"WHERE {_VALID} AND e.status = ANY(:statuses) "
     )
     near = f"{select}AND CAST(:floor AS FLOAT8) = '-infinity' ORDER BY {distance} LIMIT :limit"
     # As an expression, so that it is not answered by the graph.
@@ -323,6 +329,10 @@ def _statements(place: str) -> dict[str, Statement]:
     return {"near": Statement(near), "exact": Statement(exact)}
 
 
+_VALID = (
+    "m.namespace = :namespace AND m.retired_at IS NULL "
+    "AND (m.expires_at IS NULL OR m.expires_at > :now) AND m.written_at > :born"
+)
 _SERVED = ["active", "pinned"]
 _HELD = ["suppressed", "withheld", "quarantined"]
 _EXTENSION = Statement(
@@ -366,6 +376,6 @@ _COUNT = Statement(
 )
 _POOL = Statement(
     "SELECT SUM(e.positive), SUM(e.negative) FROM memories m JOIN evidence e ON e.seq = m.seq "
-    "WHERE m.namespace = :namespace AND m.retired_at IS NULL AND LENGTH(m.vector) > 0"
+    f"WHERE {_VALID} AND e.status <> 'deprecated' AND LENGTH(m.vector) > 0"
 )
 _VECTORS = Statement("SELECT seq, vector FROM memories WHERE seq = ANY(:seqs)")

@@ -168,7 +168,9 @@ class Space:
                 del self._ends[seq]
                 due.append(seq)
         if due and isinstance(self.index, VectorIndex):
-            self.index.remove(np.array(due, dtype=np.int64))
+            gone = np.array(due, dtype=np.int64)
+            self.index.remove(gone)
+            self._add_to_pool(gone, np.zeros((2, len(gone)), np.int64))
 
     def _terms(
         self, counters: NDArray[np.int64], added_at: NDArray[np.float64]
