@@ -14,7 +14,7 @@ from langchain_core.documents import Document
 
 from langchain_memoryworth import MemoryWorthStore
 from langchain_memoryworth.errors import InvalidInputError
-from langchain_memoryworth.ledger import standing
+from langchain_memoryworth.ledger import lists
 from langchain_memoryworth.records import EpisodeKey, Status
 from langchain_memoryworth.service.proposals import Why
 from tests.conftest import StoreMaker
@@ -266,7 +266,7 @@ def test_who_speaks_alone_is_not_too_loud(make_store: StoreMaker, source: str, v
 def test_revoking_is_as_if_it_had_never_spoken(
     make_store: StoreMaker, url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(standing, "CHUNK", 3)  # so that there are several transactions
+    monkeypatch.setattr(lists, "CHUNK", 3)  # so that there are several transactions
     policy = plain(suppress=False)  # or what it said would have changed what was retrieved
     store, without = make_store(url, policy=policy), make_store(policy=policy)
     for each in (store, without):
