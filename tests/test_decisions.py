@@ -326,6 +326,22 @@ def test_a_place_that_is_given_back_is_taken_again(make_store: StoreMaker) -> No
     assert_exact(store)
 
 
+def test_what_is_unpinned_is_left_to_all_that_the_policy_says(make_store: StoreMaker) -> None:
+    """To the share of the namespace, and to whether one voter alone is enough."""
+    store = filled(make_store, 20, plain(max_suppressed=0.1, v_min=1))
+    for i in range(5):
+        store.pin(f"m{i}")
+        run(store, f"r{i}", [f"m{i}"], False)
+    store.unpin([f"m{i}" for i in range(5)])
+    assert suppressed(store) == {"m0", "m1"}
+    assert_exact(store)
+    careful = filled(make_store, 20, plain(corroborated=True, v_min=1))
+    careful.pin("m0")
+    run(careful, "r", ["m0"], False)
+    careful.unpin("m0")
+    assert suppressed(careful) == set()
+
+
 def test_an_outcome_for_a_memory_whose_namespace_has_none_left(make_store: StoreMaker) -> None:
     store = filled(make_store, 20, plain(max_suppressed=0.5, v_min=1))
     store.governor.journal.expose_documents(EpisodeKey("late"), [Document("", id="m0")])

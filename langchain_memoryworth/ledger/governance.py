@@ -57,7 +57,8 @@ class Governance:
             for s in self._find(session, namespace, ids):
                 if s.status is Status.PINNED:
                     told = priors.informed_of(session, judge, s.seq)
-                    status = told.next_status(Status.ACTIVE, s.recent)
+                    as_active = s._replace(status=Status.ACTIVE)
+                    status, _ = standing.judge(session, as_active, s.recent, told)
                     self._decide(session, s, status, "unpin", actor, reason, now)
 
     def suppress(

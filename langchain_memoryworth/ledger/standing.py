@@ -131,20 +131,8 @@ def follow(
     """Set the status that the policy gives to this evidence; True if it changed."""
     if policy.prior == "pool":
         policy = priors.informed_of(session, policy, standing.seq)
-    sources = 0
-    if standing.status is Status.QUARANTINED and policy.enough(recent):  # asked last: it reads much
-        sources = session.number(SOURCES, seq=standing.seq, epoch=standing.epoch)
-    status = policy.next_status(standing.status, recent, sources=sources, declined=declined)
-    alone = ""
-    if policy.corroborated and status is Status.SUPPRESSED:
-        at = standing.seq, standing.epoch, standing.status
-        if deciders.sunk_by_one(session, *at, recent, policy, declined=declined):
-            status, alone = Status.ACTIVE, ", low by the word of one voter only"
+    status, alone = judge(session, standing, recent, policy, declined=declined)
     if status is standing.status:
-        return False
-    if status is Status.SUPPRESSED and not populations.has_room(
-        session, standing.seq, policy.max_suppressed
-    ):
         return False
     reason = policy.reason(recent) + alone
     if declined and status is Status.SUPPRESSED:
@@ -153,6 +141,31 @@ def follow(
     judged = standing._replace(evidence=evidence)
     move(session, judged, status, kind, "policy", reason, now)
     return True
+
+
+def judge(
+    session: Session,
+    standing: Standing,
+    recent: Evidence,
+    policy: Policy,
+    *,
+    declined: bool = False,
+) -> tuple[Status, str]:
+    """The status that the policy, which knows the pool, gives to this evidence, and what is to be said beside its reason."""
+    sources = 0
+    if standing.status is Status.QUARANTINED and policy.enough(recent):  # asked last: it reads much
+        sources = session.number(SOURCES, seq=standing.seq, epoch=standing.epoch)
+    status = policy.next_status(standing.status, recent, sources=sources, declined=declined)
+    if status is not Status.SUPPRESSED:
+        return status, ""
+    if policy.corroborated:
+        at = standing.seq, standing.epoch, standing.status
+        if deciders.sunk_by_one(session, *at, recent, policy, declined=declined):
+            return Status.ACTIVE, ", low by the word of one voter only"
+    begins = standing.status is not Status.SUPPRESSED
+    if begins and not populations.has_room(session, standing.seq, policy.max_suppressed):
+        return standing.status, ""
+    return status, ""
 
 
 def move(
