@@ -18,27 +18,12 @@ from langchain_core.embeddings import Embeddings
 
 from langchain_memoryworth import MemoryWorthStore, Policy
 from langchain_memoryworth.estimators.credit import Shown, settle
+from langchain_memoryworth.ledger.schema import metadata
 from langchain_memoryworth.ledger.session import Statement
 
 DIMENSION = 32
 COUNTERS = ("positive", "negative", "size", "squared", "retrievals")
-TABLES = (
-    "meta",
-    "policies",
-    "memories",
-    "evidence",
-    "episodes",
-    "aliases",
-    "exposures",
-    "outcomes",
-    "rates",
-    "strata",
-    "openings",
-    "regime_openings",
-    "closed",
-    "actions",
-    "changes",
-)
+TABLES = tuple(sorted(metadata.tables))
 
 
 class HashedWords(Embeddings):

@@ -204,9 +204,12 @@ def test_a_namespace_goes_by_whole_segments(make_store: StoreMaker, url: str):
     assert left() == [(), ("acme", "chat"), ("acme-corp",), ("a%",)]
     assert store.erase_namespace("acme", below=True).memories == 1
     assert left() == [(), ("acme-corp",), ("a%",)]
+    assert '"acme"' not in repr(dump(store))
     assert store.erase_namespace("nobody").memories == 0
+    store.delete(["a"], namespace="a%")
     assert store.erase_namespace((), below=True).memories == 3
     assert left() == []
+    assert not [s for s in ('"acme', '"a%') if s in repr(dump(store))]
 
 
 def test_a_subject_goes_in_every_namespace_retired_versions_too(make_store: StoreMaker, url: str):
