@@ -15,6 +15,7 @@ from langchain_memoryworth import MemoryWorthCallbackHandler, MemoryWorthStore, 
 from langchain_memoryworth.adapters.recorder import USED_EVENT
 from langchain_memoryworth.ledger.database import Database
 from langchain_memoryworth.service.outbox import Outbox
+from langchain_memoryworth.tracking.runs import RECENT_ROOTS
 from tests.fakes import assert_exact
 from tests.runs_fixtures import Foreign, credits_of, filled, rewards, text
 
@@ -58,6 +59,31 @@ async def crowded(store: MemoryWorthStore) -> None:
         await asyncio.sleep(0)
     for _ in range(500):
         await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("at_once", [1, 10])
+def test_more_runs_than_are_remembered_end_while_the_database_is_locked(
+    busy: MemoryWorthStore, shared_url: str, at_once: int
+) -> None:
+    """What they retrieved is known until it is written down, and their outcome asked for."""
+    busy.governor.outbox = Outbox()
+    chain, config = chain_of(busy)
+
+    async def session() -> None:
+        with locked(shared_url):
+            for _ in range(2 * RECENT_ROOTS // at_once):
+                runs = (chain.ainvoke("?", config) for _ in range(at_once))
+                assert await asyncio.gather(*runs) == ["bread apple"] * at_once
+
+    asyncio.run(session())
+    assert set(rewards(busy).values()) == {1.0}
+    runs = 2 * RECENT_ROOTS // at_once * at_once
+    assert credits_of(busy) == {"bread": runs, "apple": runs}
+    assert_exact(busy)
+    known = busy.governor.runs._entries.values()
+    assert sum(bool(e.root.documents) for e in {e.root.run_id: e for e in known}.values()) <= (
+        RECENT_ROOTS + at_once
+    )
 
 
 def test_runs_on_an_event_loop_wait_for_a_slow_database_and_the_loop_does_not(

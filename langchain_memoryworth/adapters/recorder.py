@@ -34,14 +34,12 @@ _numbers = count()
 
 
 class _Ended(NamedTuple):
-    """A root at its end, as an outcome function will be shown it: later on it lets go of all this."""
+    """A root at its end, as an outcome function will be shown it; what it retrieved may be yet to be written down."""
 
     root: Root
     inputs: Any
     metadata: Mapping[str, Any]
     tags: Sequence[str]
-    documents: Mapping[str, Document]
-    exposed: Mapping[str, None]
     result: Any
     error: BaseException | None
     tool_errors: tuple[str, ...]
@@ -55,7 +53,7 @@ class _Ended(NamedTuple):
             name=root.name,
             inputs=self.inputs,
             error=self.error,
-            memories=tuple(d for i, d in tuple(self.documents.items()) if i in self.exposed),
+            memories=tuple(d for i, d in tuple(root.documents.items()) if i in root.exposed),
             tags=tuple(self.tags),
             metadata=dict(self.metadata),
             thread_id=root.episode.thread_id,
@@ -145,7 +143,9 @@ class Recorder:
         if root.again:
             root.again = False
             self._later(
-                "a run id used again", lambda: self.governor.journal.begin_again(root.episode)
+                "a run id used again",
+                root,
+                lambda: self.governor.journal.begin_again(root.episode),
             )
         # LangGraph tells of a resume right after the start of the graph, before anything below it begins.
         root.asks = not self._told and lifecycle.asks_to_resume(inputs)
@@ -177,7 +177,9 @@ class Recorder:
         # Not always the root's: a step of a run may have an episode around it.
         episode = self.governor.runs.episode(run_id, root.metadata) or root.episode
         self._later(
-            "what a run retrieved", lambda: self._settle_retrieval(root, run_id, given, episode)
+            "what a run retrieved",
+            root,
+            lambda: self._settle_retrieval(root, run_id, given, episode),
         )
 
     def _settle_retrieval(
@@ -207,10 +209,13 @@ class Recorder:
             if name == USED_EVENT:
                 self._later(
                     "which memories a run used",
+                    root,
                     lambda: self.governor.journal.mark_used(root.episode.id, ids),
                 )
             else:
-                self._later("which memories were shown", lambda: self._narrow(root, run_id, ids))
+                self._later(
+                    "which memories were shown", root, lambda: self._narrow(root, run_id, ids)
+                )
 
     def _narrow(self, root: Root, run_id: UUID, ids: set[str]) -> None:
         dropped = root.narrow(ids, self.governor.runs.scopes(run_id, root))
@@ -261,7 +266,7 @@ class Recorder:
             finally:
                 root.resuming = False
 
-        self._later("a resume", resume)
+        self._later("a resume", root, resume)
 
     # -- runs end ---------------------------------------------------------------------------------------------
 
@@ -287,7 +292,11 @@ class Recorder:
             # LangGraph may report an end and an error of one run; the first one counts.
             elif self._number not in root.ended_for:
                 root.ended_for += (self._number,)
-                self._end_root(root, result, error, inputs)
+                self.governor.runs.hold(root)
+                try:
+                    self._end_root(root, result, error, inputs)
+                finally:
+                    self.governor.runs.release(root)
 
     def _unwound(self, root: Root, thread_id: str, error: BaseException) -> None:
         """An interrupt that unwinds to the root stops it, also where no lifecycle event says so."""
@@ -310,6 +319,7 @@ class Recorder:
             )  # not when its turn comes: what is shown after it is not of it
             self._later(
                 "where a run stopped",
+                root,
                 lambda: self.governor.journal.pause(root.episode, pause, at, path),
             )
         if root.paused:
@@ -319,8 +329,6 @@ class Recorder:
             root.inputs,
             root.metadata,
             root.tags,
-            root.documents,
-            root.exposed,
             result,
             error,
             root.tool_errors,
@@ -328,9 +336,9 @@ class Recorder:
         )
         asked = self._outcome is not None or self._used is not None
         if asked and not early and self._may_be_known(error):
-            self._later("an outcome", lambda: self._judge(ended))
+            self._later("an outcome", root, lambda: self._judge(ended))
         elif path:
-            self._later("a run's tools", lambda: self._keep_path(ended))
+            self._later("a run's tools", root, lambda: self._keep_path(ended))
 
     def _pause(self, root: Root, result: Any, error: BaseException | None) -> Pause | None:
         if error is not None:
@@ -349,7 +357,7 @@ class Recorder:
         return isinstance(error, Exception) and not lifecycle.is_control_flow(error)
 
     def _judge(self, ended: _Ended) -> None:
-        if not ended.exposed:
+        if not ended.root.exposed:
             self._keep_path(ended)
             return
         run = ended.run()
@@ -366,12 +374,18 @@ class Recorder:
 
     def _keep_path(self, ended: _Ended) -> None:
         """Write down the tools alone; of a run without memories only if it is a part of another's episode."""
-        if ended.exposed or ended.root.named:
+        if ended.root.exposed or ended.root.named:
             self.governor.journal.keep_path(ended.root.episode.id, ended.path)
 
-    def _later(self, step: str, work: Callable[[], object]) -> None:
-        def guarded() -> None:
-            with self.governor.losses.guard(step):
-                work()
+    def _later(self, step: str, root: Root, work: Callable[[], object]) -> None:
+        runs = self.governor.runs
 
+        def guarded() -> None:
+            try:
+                with self.governor.losses.guard(step):
+                    work()
+            finally:
+                runs.release(root)
+
+        runs.hold(root)
         self.governor.outbox.do(guarded)

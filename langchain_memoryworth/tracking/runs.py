@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -35,7 +35,7 @@ MAX_OPEN_ROOTS = 8_192
 """Roots that may be open at once; beyond it the oldest is taken to have been abandoned."""
 
 RECENT_ROOTS = 64
-"""Ended roots that keep their inputs and documents, for what is still being worked out."""
+"""Ended roots that keep their inputs and documents though nothing about them waits any more: children may be late."""
 
 _ambient: ContextVar[EpisodeKey | None] = ContextVar("memory_worth_episode", default=None)
 
@@ -79,8 +79,10 @@ class Runs:
         self.reused = 0
 
     def after_fork(self) -> None:
-        """A lock that no thread holds: one of the parent's may have held the old one."""
+        """A lock that no thread holds: one of the parent's may have held the old one. What waits is done by the parent."""
         self._lock = threading.Lock()
+        self._held: Counter[Root] = Counter()
+        self._past: set[Root] = set()
 
     # -- begin and end ----------------------------------------------------------------------------------------
 
@@ -136,6 +138,22 @@ class Runs:
             if self._open.pop(root.run_id, None) is not None:
                 self._ended.append(root)
 
+    def hold(self, root: Root) -> None:
+        """Something about a root has to be done yet, and needs what is known of it."""
+        with self._lock:
+            self._held[root] += 1
+
+    def release(self, root: Root) -> None:
+        """One piece of it is done."""
+        with self._lock:
+            self._held[root] -= 1
+            if self._held[root] > 0:
+                return
+            del self._held[root]
+            if root in self._past:
+                self._past.remove(root)
+                root.slim()
+
     def _begins_anew(self, run_id: UUID, known: RunEntry) -> bool:
         """Whether a run id that starts once more is another run: its root had ended, and not to be resumed."""
         root = known.root
@@ -165,10 +183,16 @@ class Runs:
         while len(self._open) > MAX_OPEN_ROOTS:
             _, root = self._open.popitem(last=False)
             root.open = False
-            root.slim()
+            self._let_go(root)
             self.abandoned += 1
         while len(self._ended) > RECENT_ROOTS:
-            self._ended.popleft().slim()
+            self._let_go(self._ended.popleft())
+
+    def _let_go(self, root: Root) -> None:
+        if root in self._held:
+            self._past.add(root)
+        else:
+            root.slim()
 
     # -- look up ----------------------------------------------------------------------------------------------
 
