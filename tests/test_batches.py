@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -111,6 +112,22 @@ def test_one_that_cannot_be_keeps_all_from_being_written(
 
 def test_an_empty_batch(store: MemoryWorthStore) -> None:
     assert store.record_outcomes([]) == []
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "named"),
+    [
+        (["run0"], "'run0'"),
+        (["r0"], "'r0'"),
+        ({"run0": True}, "'run0'"),
+        ([("run0",)], "('run0',)"),
+        (5, "5"),
+    ],
+)
+def test_what_is_no_pair_is_named(make_store: StoreMaker, outcomes: Any, named: str) -> None:
+    store = make_store()
+    with pytest.raises(InvalidInputError, match=rf"{re.escape(named)} is no outcome .* pairs of"):
+        store.record_outcomes(outcomes)
 
 
 async def test_a_batch_can_be_awaited(make_store: StoreMaker) -> None:

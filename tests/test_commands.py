@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +296,32 @@ def test_compacting_asks_first(cli: Cli, file: Path):
     assert file.stat().st_size <= size
 
 
+def test_a_file_that_others_keep_busy_is_not_done(
+    cli: Cli, file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("langchain_memoryworth.ledger.engines.BUSY_TIMEOUT_S", 0.05)
+    with closing(sqlite3.connect(file)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT COUNT(*) FROM memories").fetchone()
+        for arguments, said in (
+            ((), "not done: others keep the file busy"),
+            (("--json",), '"done": false'),
+        ):
+            result = cli("vacuum", "--yes", *arguments)
+            assert (result.exit_code, said in result.stdout) == (1, True)
+    assert cli("vacuum", "--yes").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql+psycopg:/u:secret@h/db", "postgresql+psycopg://u@127.0.0.1:1/db?password=secret"],
+)
+def test_no_password_is_shown(cli: Cli, url: str):
+    result = cli("doctor", "--database", url)
+    assert isinstance(result.exception, MemoryWorthError)
+    assert "secret" not in f"{result.exception} {result.output}"
+
+
 def test_export_and_import(cli: Cli, tmp_path: Path):
     path = tmp_path / "all.jsonl"
     assert answer(cli("export", str(path), "--json"))["lines"] == len(path.read_text().splitlines())
@@ -338,6 +366,7 @@ def test_doctor_finds_a_counter_that_is_no_sum(cli: Cli, file: Path):
     assert result.exit_code == 3
     problems = json.loads(result.stdout)["problems"]
     assert [p.split(" has ")[0] for p in problems[:2]] == ["memory number 1", "memory number 2"]
+    assert re.search(r"2 has positive (\d+) and not (\d+), .* the sum of the credits", problems[1])
     assert problems[2] == "the shares of run 'r0' do not add up to one"
 
 

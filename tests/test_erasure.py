@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -227,6 +228,16 @@ def test_a_subject_goes_in_every_namespace_retired_versions_too(make_store: Stor
     assert b"ada" not in repr(dump(store)).encode()
     with pytest.raises(InvalidInputError, match="subject is empty"):
         store.erase_subject({})
+
+
+@pytest.mark.parametrize("subject", [5, "user=ada", ["user"], {5: "ada"}])
+def test_a_subject_that_is_no_metadata_is_named(make_store: StoreMaker, subject: Any) -> None:
+    store = filled(make_store())
+    before = dump(store)
+    with pytest.raises(InvalidInputError, match="no metadata; give a mapping") as caught:
+        store.erase_subject(subject)
+    assert caught.value.value == subject
+    assert dump(store) == before
 
 
 def test_a_file_that_others_keep_busy_is_scrubbed_later(

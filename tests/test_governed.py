@@ -34,7 +34,7 @@ from langchain_memoryworth import (
     MemoryWorthStore,
     govern,
 )
-from langchain_memoryworth.errors import NamespaceError
+from langchain_memoryworth.errors import InvalidInputError, NamespaceError
 from langchain_memoryworth.records import Arm
 from tests.conftest import StoreMaker
 from tests.fakes import HashedWords, assert_exact
@@ -138,7 +138,7 @@ def test_scores_are_cosines_whatever_the_metric(
     given = [e.similarity for e in memories.run(episode.id).exposures]
     if not backend.cosines:
         assert given == [None] * len(TEXTS)
-        with pytest.raises(ValidationError, match="no cosines"):
+        with pytest.raises(InvalidInputError, match="no cosines"):
             govern(store, memories, min_similarity=0.5)
         return
     embedding = HashedWords()
@@ -422,7 +422,7 @@ def test_a_retriever_that_cannot_give_more_is_only_filtered(memories: MemoryWort
     episode.record(False, used=["a"])
     memories.restore("b")
     assert texts(retriever.invoke("?")) == ["b"]
-    with pytest.raises(ValidationError, match="no cosines"):
+    with pytest.raises(InvalidInputError, match="no cosines"):
         govern(Fixed(documents=[]), memories, min_similarity=0.1)
     assert govern(Fixed(documents=[]), memories).invoke("?") == []
 
@@ -630,13 +630,23 @@ def test_wrong_fields_raise(
 ) -> None:
     with pytest.raises(ValidationError):
         GovernedRetriever(**{"source": vectors, "store": memories, **wrong})
+    [(name, value)] = wrong.items()
+    with pytest.raises(InvalidInputError, match=f"{name}=|no store") as caught:
+        govern(**{"source": vectors, "store": memories, **wrong})
+    assert caught.value.value == value
+
+
+def test_what_is_no_source_is_named(memories: MemoryWorthStore) -> None:
+    source: Any = "notes"
+    with pytest.raises(InvalidInputError, match=r"source='notes'.*VectorStore.*BaseRetriever"):
+        govern(source, memories)
 
 
 def test_what_is_governed_already_is_not_governed_twice(
     vectors: InMemoryVectorStore, memories: MemoryWorthStore
 ) -> None:
     for source in (memories, memories.as_retriever(), govern(vectors, memories)):
-        with pytest.raises(ValidationError, match="governed already"):
+        with pytest.raises(InvalidInputError, match="governed already"):
             govern(source, memories)
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from traceback import format_exception
 from typing import Any
 from uuid import uuid4
 
@@ -101,11 +102,54 @@ def test_a_schema_may_have_capitals(make_store: StoreMaker, ledger: Server) -> N
     assert [d.id for d in make_store(place).similarity_search("text")] == ["m"]
 
 
-@pytest.mark.parametrize("url", ["postgresql+psycopg://u:secret@h:port/db", "x:/u:se@cret@h/db"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+psycopg://u:secret@h:port/db",
+        "postgresql+psycopg://u:secret/db",
+        "postgresql+psycopg://h:port/db?password=se@cret",
+        "postgresql+psycopg:/u:secret@h/db",
+        "x:/u:se@cret@h/db",
+        "host=h password=secret",
+        "sqlite://u:se@cret@h/db",
+    ],
+)
 def test_a_url_that_is_none_is_shown_without_its_password(make_store: StoreMaker, url: str) -> None:
     with pytest.raises(InvalidInputError, match="is no database URL") as caught:
         make_store(url)
+    assert "cret" not in "".join(format_exception(caught.value)).partition("InvalidInputError")[2]
+    assert "cret" not in str(caught.value.value)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "u:se@cret@h/db",
+        "u:se@cret/x@h/db",
+        "u:se?cret@h/db",
+        "u:se?x=cret@h/db",
+        "u:se@h?x=&cret@h/db",
+        "?password=se@cret",
+    ],
+)
+def test_a_password_that_may_end_elsewhere_is_to_be_escaped(make_store: StoreMaker, place: str):
+    """What is behind its end would be read as a host, and shown."""
+    with pytest.raises(InvalidInputError, match="write %40") as caught:
+        make_store(f"postgresql+psycopg://{place}")
     assert "cret" not in f"{caught.value} {caught.value.value}"
+
+
+@pytest.mark.parametrize("options", ["password=se@cret", "sslpassword=secret&password=secret"])
+def test_a_password_among_the_options_is_not_shown(
+    make_store: StoreMaker, place: str, options: str
+) -> None:
+    with make_store(f"{place}&{options}") as store:
+        assert "cret" not in repr(store)
+        assert store.governor.url.partition("?")[0] == place.partition("?")[0]
+    with pytest.raises(StorageUnavailableError) as caught:
+        make_store(f"postgresql+psycopg://app:se%40cret@127.0.0.1:1/db?{options}")
+    assert "app:***@127.0.0.1:1/db" in str(caught.value)
+    assert "cret" not in str(caught.value)
 
 
 def test_an_option_that_the_driver_does_not_have(make_store: StoreMaker) -> None:

@@ -1310,6 +1310,18 @@ def test_repr_names_place_and_model_without_the_password(make_store: StoreMaker)
     assert repr(make_store()) == "MemoryWorthStore('sqlite://', 'hashed-words')"
 
 
+@pytest.mark.parametrize(
+    "clock", [5, lambda: "noon", lambda: float("nan"), lambda: 1e30, lambda now: now]
+)
+def test_a_clock_that_tells_no_time_makes_no_store(
+    make_store: StoreMaker, file_url: str, tmp_path: Path, clock: Any
+) -> None:
+    with pytest.raises(InvalidInputError, match=r"tells no time .* such as time\.time") as caught:
+        make_store(file_url, clock=clock)
+    assert caught.value.value is clock
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_closing_is_final_and_twice_is_harmless(make_store: StoreMaker, url: str) -> None:
     with make_store(url) as store:
         store.add_texts(["t"], ids=["m"])

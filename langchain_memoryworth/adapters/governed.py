@@ -12,7 +12,7 @@ from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from langchain_memoryworth.adapters.refill import Ask, Refill, RetrieverSource, VectorSource
 from langchain_memoryworth.errors import InvalidInputError
@@ -34,6 +34,9 @@ def govern(source: VectorStore | BaseRetriever, store: Any, **options: Any) -> G
         **options: The other fields of `GovernedRetriever`: k, search_kwargs, min_similarity, cosine, on_change, id_key,
             namespace.
 
+    Raises:
+        InvalidInputError: If one of them cannot be meant.
+
     Examples:
         >>> from langchain_core.embeddings import DeterministicFakeEmbedding
         >>> from langchain_core.vectorstores import InMemoryVectorStore
@@ -53,7 +56,19 @@ def govern(source: VectorStore | BaseRetriever, store: Any, **options: Any) -> G
         # Its vector store says more than it does: scores, and what else there is.
         arguments = {**source.search_kwargs, **options.pop("search_kwargs", {})}
         source, options = source.vectorstore, {**options, "search_kwargs": arguments}
-    return GovernedRetriever(source=source, store=store, **options)
+    try:
+        return GovernedRetriever(source=source, store=store, **options)
+    except ValidationError as error:
+        raise _invalid(error) from error
+
+
+def _invalid(error: ValidationError) -> InvalidInputError:
+    first = error.errors()[0]
+    ours = first.get("ctx", {}).get("error")
+    if isinstance(ours, InvalidInputError):
+        return ours
+    reasons = [f"{e['loc'][0]}={e['input']!r}: {e['msg']}" for e in error.errors()]
+    return InvalidInputError("; ".join(reasons), value=first["input"])
 
 
 class GovernedRetriever(BaseRetriever):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -60,7 +61,8 @@ def url_of(database: str) -> str:
         >>> url_of("memories.db"), url_of("postgresql+psycopg://db/agents")
         ('sqlite:///memories.db', 'postgresql+psycopg://db/agents')
     """
-    return database if "://" in database else f"sqlite:///{database}"
+    # One that lacks a slash is no file either: its error is to be that of a URL, which shows no password.
+    return database if re.match(r"[\w+]{2,}:/", database) else f"sqlite:///{database}"
 
 
 @contextmanager

@@ -78,3 +78,5 @@ def vacuum(database: Store = DEFAULT, yes: Yes = False, as_json: AsJson = False)
         done = store.scrub()
     human = "done" if done else "not done: others keep the file busy"
     say({"done": done}, as_json=as_json, human=human)
+    if not done:
+        raise typer.Exit(1)

@@ -17,6 +17,15 @@ SCHEMA = "memoryworth"
 _LONGEST_NAME = 63
 """Postgres cuts a longer name off without an error, so that two of them may be one."""
 
+_SECRETS = (
+    "password",
+    "sslpassword",
+    "oauth_client_secret",
+    "scram_client_key",
+    "scram_server_key",
+)
+"""The options of libpq that nobody else may see."""
+
 
 class Address(NamedTuple):
     """Where a store is.
@@ -43,25 +52,25 @@ def address_of(url: str) -> Address:
         >>> address_of("sqlite:///memories.db").schema is None
         True
     """
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError) as error:  # a port that is no number is the latter
-        raise _is_none(url, str(error)) from error
+    parsed = _parsed(url)
+    server = parsed.drivername in ("postgresql", "postgresql+psycopg")
+    if not server and parsed.drivername not in ("sqlite", "sqlite+pysqlite"):  # others are async
+        raise InvalidInputError(
+            f"{parsed.drivername!r} is not supported; give sqlite:///... or postgresql+psycopg://...",
+            value=parsed.drivername,
+        )
+    if not server and (parsed.host or parsed.username):
+        raise _is_none(url, "a file is on no host")
+    if server and _is_ambiguous(str(url), parsed):
+        raise _is_none(url, "it may mean two; in a user or password write %40 for @, %3F for ?")
     # SQLAlchemy leaves options out that are empty, and the one of an empty variable would be the schema of somebody else.
     options = parse_qsl(str(url).partition("?")[2], keep_blank_values=True)
     if empty := [name for name, value in options if not value]:
         raise InvalidInputError(
             f"{empty[0]}= in the URL is empty; give it a value, or leave it out", value=empty[0]
         )
-    if parsed.drivername in ("postgresql", "postgresql+psycopg"):
+    if server:
         return _on_server(parsed.set(drivername="postgresql+psycopg"))
-    if parsed.drivername not in ("sqlite", "sqlite+pysqlite"):  # no other driver is synchronous
-        raise InvalidInputError(
-            f"{parsed.drivername!r} is not supported; give sqlite:///... or postgresql+psycopg://...",
-            value=parsed.drivername,
-        )
-    if parsed.host or parsed.username:
-        raise _is_none(url, "a file is on no host")
     if parsed.query and "uri" not in parsed.query:
         raise InvalidInputError(
             f"{next(iter(parsed.query))!r} in the URL of a SQLite file; give each store a file of its own, and options of "
@@ -71,12 +80,43 @@ def address_of(url: str) -> Address:
     return Address(parsed, None)
 
 
+def shown(url: URL) -> str:
+    """A URL as anybody may see it: without the passwords, that of the user and those among the options.
+
+    Examples:
+        >>> shown(make_url("postgresql+psycopg://app:one@db.example/agents?password=two&sslmode=require"))
+        'postgresql+psycopg://app:***@db.example/agents?sslmode=require'
+    """
+    return url.difference_update_query(_SECRETS).render_as_string(hide_password=True)
+
+
+def _parsed(url: str) -> URL:
+    try:
+        return make_url(url)
+    except ArgumentError:  # neither is chained: some of their messages have what may be a password
+        raise _is_none(url, "it has no driver://") from None
+    except ValueError:
+        raise _is_none(url, "its port is no number; in a password an @ is %40") from None
+
+
+def _is_ambiguous(url: str, parsed: URL) -> bool:
+    """Whether an `@` or `?` that is not escaped makes the end of a password something else, such as a host."""
+    place, _, options = url.partition("?")
+    names = [name for name, _ in parse_qsl(options, keep_blank_values=True)]
+    has_user = parsed.username is not None
+    return place.count("@") > 1 or has_user != ("@" in place) or any("@" in n for n in names)
+
+
 def _is_none(url: object, reason: str) -> InvalidInputError:
-    shown = re.sub(":.*@", ":***@", url) if isinstance(url, str) else url
+    begin = _BEFORE_ANY_PASSWORD.match(url) if isinstance(url, str) else None
+    seen = url if begin is None or begin[0] == url else f"{begin[0]}***"
     return InvalidInputError(
-        f"{shown!r} is no database URL ({reason}); give sqlite:///memories.db, sqlite:// or postgresql+psycopg://...",
-        value=shown,
+        f"{seen!r} is no database URL ({reason}); give sqlite:///memories.db, sqlite:// or postgresql+psycopg://...",
+        value=seen,
     )
+
+
+_BEFORE_ANY_PASSWORD = re.compile(r"([\w+]*:/+)?[^:@?=]*")
 
 
 def _on_server(url: URL) -> Address:

@@ -204,10 +204,10 @@ class Audit:
             if epoch < stands[seq].epoch:
                 bases[seq] += evidence
         for seq, s in stands.items():
-            if (s.evidence, s.baseline) != (totals[seq], bases[seq]):
-                problems.append(
-                    f"memory number {seq} has {s.evidence}, its ledger adds up to {totals[seq]}"
-                )
+            problems += _differences(f"memory number {seq} has", s.evidence, totals[seq])
+            problems += _differences(
+                f"memory number {seq} has in its baseline", s.baseline, bases[seq]
+            )
         problems += [f"the shares of run {id_!r} do not add up to one" for (id_,) in shares]
         return problems + [
             f"namespace {key} is kept as {said}, its memories are {there}"
@@ -273,6 +273,14 @@ def worth_points(
         at = datetime.fromtimestamp(s.settled_at, UTC)
         points.append(WorthPoint(at, s.episode_id, s.reward, s.weight, total))
     return tuple(points)
+
+
+def _differences(who: str, kept: Evidence, added: Evidence) -> Iterator[str]:
+    """What is wrong in the counters of a memory, as the integers that they are: a difference may be of one unit."""
+    if kept != added:
+        both = [(n, k, a) for n, k, a in zip(Evidence._fields, kept, added, strict=True) if k != a]
+        wrong = ", ".join(f"{name} {k} and not {a}" for name, k, a in both)
+        yield f"{who} {wrong}, as its table keeps them; what counts is the latter, the sum of the credits in its ledger"
 
 
 def _by_episode(session: Session) -> Iterator[list[int]]:

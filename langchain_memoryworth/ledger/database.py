@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection
 
 from langchain_memoryworth import errors
+from langchain_memoryworth.ledger.address import shown
 from langchain_memoryworth.ledger.engines import (
     BUSY_TIMEOUT_S,
     Durability,
@@ -62,7 +63,7 @@ class Database:
     ) -> None:
         self._opened = open_engine(url, durability, pool_size)
         self.engine = self._opened.engine
-        self.name = self.engine.url.render_as_string(hide_password=True)
+        self.name = shown(self.engine.url)
         self.kind = self.engine.dialect.name
         self._sqlite = self.kind == "sqlite"
         self._queue = threading.RLock()

@@ -69,8 +69,13 @@ class Erasure:
         """Erase what has this metadata, in every namespace: each key has the value, or a list that holds it.
 
         Raises:
-            InvalidInputError: If the subject is empty, which everything would be of.
+            InvalidInputError: If the subject is no metadata, or empty, which everything would be of.
         """
+        if not isinstance(subject, Mapping) or not all(isinstance(key, str) for key in subject):
+            raise InvalidInputError(
+                f"{subject!r} is no metadata; give a mapping whose keys are texts, such as {{'user': 'ada'}}",
+                value=subject,
+            )
         if not subject:
             raise InvalidInputError("the subject is empty; give metadata such as {'user': 'ada'}")
         with self._database.write() as session:

@@ -91,21 +91,22 @@ class OpenStore:
         try:
             graphs = Graphs(index, self.database.name, self.database.file, graph_folder)
             engine = self.mirror.checked() if index == "pgvector" else None
+            now = _now_of(clock)
             self.database.prepare(make=make)  # all that can be wrong without it was looked at
             self.replica = Replica(self.database, index, graphs, engine)
-            self._take_up(embedding_name, policy)
+            self._take_up(embedding_name, policy, now)
             if index == "pgvector":
                 self.mirror.prepare(self.dimension)
         except BaseException:
             self.database.close()
             raise
 
-    def _take_up(self, embedding_name: str | None, policy: Policy | None) -> None:
+    def _take_up(self, embedding_name: str | None, policy: Policy | None, now: float) -> None:
         """Compare what the database knows of the model and the policy with what was given."""
         if embedding_name is not None:
             self.settings.check_name(embedding_name)
         self.embedding_name = embedding_name or self.settings.embedding_name() or ""
-        self.policy = self.settings.adopt(policy, self.clock())
+        self.policy = self.settings.adopt(policy, now)
         self.dimension = self.settings.dimension()
 
     @property
@@ -171,6 +172,18 @@ class OpenStore:
     def settle(self, said: Sequence[Said]) -> list[bool]:
         """Write down what is said of runs in one transaction; False for what was known already."""
         return self.ledger.record_many(said, policy=self.settings.policy, now=self.clock())
+
+
+def _now_of(clock: Callable[[], float]) -> float:
+    try:
+        now = clock()
+        datetime.fromtimestamp(now, UTC)
+    except (TypeError, ValueError, OverflowError, OSError) as error:
+        raise InvalidInputError(
+            f"clock={clock!r} tells no time ({error}); give a function that returns Unix time in seconds, such as time.time",
+            value=clock,
+        ) from error
+    return now
 
 
 def listed(ids: _Ids) -> _Ids:

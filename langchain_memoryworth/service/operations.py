@@ -296,10 +296,16 @@ class GovernedMemories(Oversight, Insights):
 
 
 def _pairs(outcomes: Iterable[tuple[Any, bool | float | Outcome]]) -> list[tuple[Any, Any]]:
+    wrong: Any = outcomes
+    pairs = []
     try:
-        return [(run_id, outcome) for run_id, outcome in outcomes]
+        for wrong in outcomes:
+            run_id, outcome = [] if isinstance(wrong, str) else wrong  # two letters are no pair
+            pairs.append((run_id, outcome))
     except (TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"these are no outcomes ({error}); give pairs of a run id and what happened in it",
-            value=outcomes,
+            f"{wrong!r} is no outcome of a run; give pairs of a run id and what happened in it, such as [('run-1', True)], "
+            "and the items() of a dict",
+            value=wrong,
         ) from error
+    return pairs
