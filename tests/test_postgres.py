@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -25,7 +26,7 @@ from langchain_memoryworth.errors import (
     StorageUnavailableError,
 )
 from langchain_memoryworth.ledger.database import Database
-from langchain_memoryworth.ledger.engines import lock_number
+from langchain_memoryworth.ledger.engines import BUSY_TIMEOUT_S, lock_number
 from langchain_memoryworth.ledger.recording import Exposure
 from langchain_memoryworth.ledger.session import Statement
 from langchain_memoryworth.records import EpisodeKey
@@ -663,16 +664,31 @@ def test_a_commit_that_was_not_answered_is_written_once(make_store: StoreMaker, 
     assert_exact(store)
 
 
-def test_a_server_that_stays_away_is_an_error_with_a_name(
-    mortal: Server, make_store: StoreMaker
+def test_a_server_that_stays_away_is_an_error_with_a_name_after_thirty_seconds(
+    mortal: Server, make_store: StoreMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = make_store(new_schema(mortal))
     store.add_texts(["a"], ids=["a"])
-    store.governor.database._patience = 0.05
+    expose(store, "run", "a")
+    now = [0.0]
+    waiting = "langchain_memoryworth.ledger.database"
+    monkeypatch.setattr(f"{waiting}.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(f"{waiting}._wait", lambda pause: now.append(now.pop() + pause))
+    calls: list[Callable[[], object]] = [
+        lambda: store.similarity_search("a"),
+        lambda: store.record_outcome("run", True),
+        lambda: expose(store, "another", "a"),
+        lambda: store.add_texts(["b"]),
+        lambda: store.restore("a", actor="eva", reason="not done twice, but waited for"),
+    ]
     mortal.stop()
     try:
-        with pytest.raises(StorageUnavailableError):
-            store.similarity_search("a")
+        for call in calls:
+            now[0] = 0.0
+            with pytest.raises(StorageUnavailableError):
+                call()
+            # The next pause, of a second, would have ended after it.
+            assert BUSY_TIMEOUT_S - 1.0 < now[0] <= BUSY_TIMEOUT_S
     finally:
         mortal.start()
     assert len(store.similarity_search("a")) == 1
