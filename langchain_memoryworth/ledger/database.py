@@ -260,7 +260,8 @@ class Database:
         """Write the file anew, so that nothing of what was erased is left in it, nor in its WAL.
 
         Returns:
-            False if others keep it busy just now, and it has to be done again; on Postgres always, as only the server can do it.
+            False if others keep it busy just now, and it has to be done again; on Postgres always, as only the owner
+            of the tables can do it, by `VACUUM FULL`.
         """
         if not self._sqlite:
             return False
