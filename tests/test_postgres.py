@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
@@ -49,6 +50,14 @@ def mortal() -> Iterator[Server]:
     """A server that a test may stop."""
     with ledger_server() as server:
         yield server
+
+
+def test_without_an_installed_postgres_the_packaged_one_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.ledger_server.DEBIAN", Path("/nowhere"))
+    with ledger_server() as server, admin(server) as connection:
+        assert connection.execute("SHOW data_directory").fetchone() == (f"{server.folder}/data",)
 
 
 def admin(server: Server) -> psycopg.Connection[Any]:
