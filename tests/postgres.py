@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 
 _numbers = count()
+_SCALE = Path(__file__).parents[1] / "docs" / "scale.md"
 
 
 def packaged_server(data: Path, *, start: bool) -> Any:
@@ -37,6 +38,12 @@ def postgres_server(folder: Path) -> Iterator[str]:
         yield server.get_uri()
     finally:
         server.cleanup()
+
+
+def documented_grants(role: str, schema: str = "memoryworth") -> list[str]:
+    """What the page tells the owner of a store to do for a worker."""
+    block = _SCALE.read_text().partition("```sql\n")[2].partition("```")[0]
+    return block.replace("app", role).replace("memoryworth", schema).splitlines()
 
 
 @contextmanager

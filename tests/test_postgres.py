@@ -35,6 +35,7 @@ from langchain_memoryworth.tracking.roots import Pause, Root
 from tests.fakes import HashedWords, assert_exact, execute, fold_of_ledger, query
 from tests.ledger_server import Server, ledger_server, new_schema
 from tests.policies import plain
+from tests.postgres import documented_grants
 from tests.tally import tally
 
 StoreMaker = Callable[..., MemoryWorthStore]
@@ -298,16 +299,12 @@ def test_a_role_that_may_only_read(
 
 
 def test_the_documented_role_is_enough(make_store: StoreMaker, ledger: Server, place: str) -> None:
-    """The statements are those of docs/scale.md."""
     with make_store(place):
         pass
-    role, schema = f"worker_{schema_of(place)}", schema_of(place)
+    role = f"worker_{schema_of(place)}"
     with admin(ledger) as connection:
-        connection.execute(f"CREATE ROLE {role} LOGIN")
-        connection.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
-        rights = "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES"
-        connection.execute(f"GRANT {rights} IN SCHEMA {schema} TO {role}")
-        connection.execute(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}")
+        for statement in documented_grants(role, schema_of(place)):
+            connection.execute(statement)
     store = make_store(place.replace("postgres@", f"{role}@"), policy=plain(v_min=1))
     store.add_texts(["a"], ids=["a"])
     with store.episode("run"):
