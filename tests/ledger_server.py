@@ -42,7 +42,9 @@ class Server:
         self.folder = folder
         self._data = folder / "data"
         self._as: list[str] = []
-        packaged = None if (DEBIAN / "initdb").exists() else packaged_server(self._data, start=False)
+        packaged = (
+            None if (DEBIAN / "initdb").exists() else packaged_server(self._data, start=False)
+        )
         self._bin = DEBIAN if packaged is None else packaged.bin_path
         if os.getuid() == 0:  # Postgres refuses to run as root
             user = "postgres" if packaged is None else packaged.system_user
