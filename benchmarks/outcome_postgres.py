@@ -7,7 +7,7 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 from benchmarks.by_hand import BareEpisodes, PostgresLine
 from benchmarks.data import DIMENSION, Floats, fill, folder, unit_vectors
 from benchmarks.outcome import batch_by_hand, batch_of, choices, episode, episode_by_hand
-from benchmarks.postgres import server_in, sqlalchemy_url
+from benchmarks.postgres import COMMITTED, server_in, sqlalchemy_url
 from benchmarks.rows import Row, outcomes_a_second, ratio_row
 from benchmarks.timing import COPIES, Pairs, Side, all_in_turn
 from langchain_memoryworth import MemoryWorthStore
@@ -36,7 +36,7 @@ def run(*, quick: bool) -> list[Row]:
         together = Pairs(*all_in_turn(some, rounds=batches, warmup=1))
         for opened in (*stores, *bare):
             opened.close()
-    by_hand, mode = "`psycopg` by hand", "synchronous_commit=on"
+    by_hand, mode = "`psycopg` by hand", COMMITTED
     return [
         ratio_row(
             "8 documents shown, by id, and their outcome",

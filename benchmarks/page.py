@@ -13,7 +13,7 @@ from benchmarks.timing import Spread
 _HOW = """\
 Each figure compares two things that were measured in turn in one process, or in fresh processes in turn where that is
 the point, with warm-up, without garbage collection and on one thread. Each side has three copies, because the place of
-an index in memory alone makes 20 to 60 percent; where FAISS itself is compared they are built in random order, since who
+an index in memory alone makes a difference; where FAISS itself is compared they are built in random order, since who
 comes first gets the scattered pages. A figure is the median over blocks of rounds, with the quartiles behind it; a block
 counts with the median of its calls.
 Absolute times move with the neighbours of the machine; ratios are the figures to rely on. How good the decisions are is

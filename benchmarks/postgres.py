@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+COMMITTED = "synchronous_commit=on"
+"""What the tables call the durability of a server as it comes."""
+
 
 def sqlalchemy_url(server: str) -> str:
     """The URL of a store on a server, which a store's driver takes."""

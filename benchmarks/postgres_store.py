@@ -7,13 +7,12 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 
 from benchmarks.data import DIMENSION, folder, text_of, unit_vectors
 from benchmarks.langgraph_stores import Known, counted, fill, index_of, recorded, search
-from benchmarks.postgres import server_in, sqlalchemy_url
+from benchmarks.postgres import COMMITTED, server_in, sqlalchemy_url
 from benchmarks.rows import Row, ratio_row
 from benchmarks.timing import Pairs, Side, all_in_turn
 from langchain_memoryworth import MemoryWorthStore
 
 _THEIRS = "`PostgresStore` of LangGraph"
-_MODE = "synchronous_commit=on"
 
 
 def run(*, quick: bool) -> list[Row]:
@@ -30,13 +29,13 @@ def run(*, quick: bool) -> list[Row]:
             fill(theirs, count)
             filtered = search(theirs, filter={"held": False})
             taken = all_in_turn([[Side(recorded(ours))], [Side(filtered)]], rounds=rounds, warmup=2)
-            rows = counted(_THEIRS, theirs, ours, count, outcomes, _MODE)
+            rows = counted(_THEIRS, theirs, ours, count, outcomes, COMMITTED)
     return [
         ratio_row(
             f"{_THEIRS}, search among {count:,} with a filter, 30% held back",
             'ours on the same server, `index="flat"`, recorded in an episode',
             Pairs(taken[1], taken[0]),
-            mode=_MODE,
+            mode=COMMITTED,
             target=20.0,
             at_least=True,
         ),

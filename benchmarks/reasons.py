@@ -23,7 +23,7 @@ REASONS: Mapping[tuple[str, str], str] = {
         "around SQLite"
     ),
     ("outcome", "search, documents"): (
-        "as below for the outcome; and the search begins by taking the outcome before it into the index, "
+        "as for the outcome alone; and the search begins by taking the outcome before it into the index, "
         "which is not done by hand"
     ),
     ("outcome", "8 documents shown"): (

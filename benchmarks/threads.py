@@ -16,7 +16,7 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 
 from benchmarks.data import DIMENSION, K, folder, text_of, unit_vectors
-from benchmarks.postgres import server_in
+from benchmarks.postgres import COMMITTED, server_in
 from benchmarks.rows import Row, outcomes_a_second, ratio_row
 from benchmarks.timing import Side, in_turn
 from langchain_memoryworth import MemoryWorthStore
@@ -43,13 +43,19 @@ def run(*, quick: bool) -> list[Row]:
             return _filled(f"{server}&schema=t{next(numbers)}", memories, group)
 
         return [
-            _row("SQLite", on_file, pool, memories, each, rounds),
-            _row("Postgres", on_server, pool, memories, each, rounds),
+            _row("SQLite", "FULL", on_file, pool, memories, each, rounds),
+            _row("Postgres", COMMITTED, on_server, pool, memories, each, rounds),
         ]
 
 
 def _row(
-    name: str, make: Open, pool: ThreadPoolExecutor, memories: int, each: int, rounds: int
+    name: str,
+    mode: str,
+    make: Open,
+    pool: ThreadPoolExecutor,
+    memories: int,
+    each: int,
+    rounds: int,
 ) -> Row:
     stores = [make(group) for group in (_WINDOW, None)]
     together, alone = (_side(s, pool, memories, each) for s in stores)
@@ -60,7 +66,7 @@ def _row(
         f"{_THREADS} threads, an outcome after the other, with a group commit, {name}",
         "the same without",
         pairs,
-        mode="FULL",
+        mode=mode,
         note=outcomes_a_second(pairs, _THREADS * each, "without"),
     )
 

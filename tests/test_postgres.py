@@ -7,7 +7,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from traceback import format_exception
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -26,7 +28,7 @@ from langchain_memoryworth.errors import (
     StorageUnavailableError,
 )
 from langchain_memoryworth.ledger.database import Database
-from langchain_memoryworth.ledger.engines import lock_number
+from langchain_memoryworth.ledger.engines import BUSY_TIMEOUT_S, lock_number
 from langchain_memoryworth.ledger.recording import Exposure
 from langchain_memoryworth.ledger.session import Statement
 from langchain_memoryworth.records import EpisodeKey
@@ -34,6 +36,7 @@ from langchain_memoryworth.tracking.roots import Pause, Root
 from tests.fakes import HashedWords, assert_exact, execute, fold_of_ledger, query
 from tests.ledger_server import Server, ledger_server, new_schema
 from tests.policies import plain
+from tests.postgres import documented_grants
 from tests.tally import tally
 
 StoreMaker = Callable[..., MemoryWorthStore]
@@ -49,6 +52,14 @@ def mortal() -> Iterator[Server]:
     """A server that a test may stop."""
     with ledger_server() as server:
         yield server
+
+
+def test_without_an_installed_postgres_the_packaged_one_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.ledger_server.DEBIAN", Path("/nowhere"))
+    with ledger_server() as server, admin(server) as connection:
+        assert connection.execute("SHOW data_directory").fetchone() == (f"{server.folder}/data",)
 
 
 def admin(server: Server) -> psycopg.Connection[Any]:
@@ -332,16 +343,12 @@ def test_a_role_that_may_only_read(
 
 
 def test_the_documented_role_is_enough(make_store: StoreMaker, ledger: Server, place: str) -> None:
-    """The statements are those of docs/scale.md."""
     with make_store(place):
         pass
-    role, schema = f"worker_{schema_of(place)}", schema_of(place)
+    role = f"worker_{schema_of(place)}"
     with admin(ledger) as connection:
-        connection.execute(f"CREATE ROLE {role} LOGIN")
-        connection.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
-        rights = "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES"
-        connection.execute(f"GRANT {rights} IN SCHEMA {schema} TO {role}")
-        connection.execute(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}")
+        for statement in documented_grants(role, schema_of(place)):
+            connection.execute(statement)
     store = make_store(place.replace("postgres@", f"{role}@"), policy=plain(v_min=1))
     store.add_texts(["a"], ids=["a"])
     with store.episode("run"):
@@ -707,16 +714,31 @@ def test_a_commit_that_was_not_answered_is_written_once(make_store: StoreMaker, 
     assert_exact(store)
 
 
-def test_a_server_that_stays_away_is_an_error_with_a_name(
-    mortal: Server, make_store: StoreMaker
+def test_a_server_that_stays_away_is_an_error_with_a_name_after_thirty_seconds(
+    mortal: Server, make_store: StoreMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = make_store(new_schema(mortal))
     store.add_texts(["a"], ids=["a"])
-    store.governor.database._patience = 0.05
+    expose(store, "run", "a")
+    now = [0.0]
+    waiting = "langchain_memoryworth.ledger.database"
+    monkeypatch.setattr(f"{waiting}.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(f"{waiting}._wait", lambda pause: now.append(now.pop() + pause))
+    calls: list[Callable[[], object]] = [
+        lambda: store.similarity_search("a"),
+        lambda: store.record_outcome("run", True),
+        lambda: expose(store, "another", "a"),
+        lambda: store.add_texts(["b"]),
+        lambda: store.restore("a", actor="eva", reason="not done twice, but waited for"),
+    ]
     mortal.stop()
     try:
-        with pytest.raises(StorageUnavailableError):
-            store.similarity_search("a")
+        for call in calls:
+            now[0] = 0.0
+            with pytest.raises(StorageUnavailableError):
+                call()
+            # The next pause, of a second, would have ended after it.
+            assert BUSY_TIMEOUT_S - 1.0 < now[0] <= BUSY_TIMEOUT_S
     finally:
         mortal.start()
     assert len(store.similarity_search("a")) == 1

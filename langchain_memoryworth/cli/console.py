@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.estimators.evidence import Evidence, Verdict
 from langchain_memoryworth.progress import Progress, unwatched
 from langchain_memoryworth.records import Status
@@ -77,6 +78,21 @@ def opened(database: str, namespace: str = "") -> Iterator[UnembeddedStore]:
 
     with UnembeddedStore(url_of(database), namespace=segments(namespace)) as store:
         yield store
+
+
+def on_a_file(store: UnembeddedStore) -> None:
+    """Before a command that writes the file anew.
+
+    Raises:
+        InvalidInputError: If there is none, but a server.
+    """
+    if store.governor.database.kind != "sqlite":
+        url = store.governor.url
+        raise InvalidInputError(
+            f"{url} is on a server, which frees space for new rows by itself; only VACUUM FULL, by its owner, writes the tables "
+            "anew, gives space back to the disk, and leaves nothing in their files of what was erased",
+            value=url,
+        )
 
 
 class Columns(NamedTuple):

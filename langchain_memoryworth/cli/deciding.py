@@ -156,8 +156,14 @@ def erase(
         else:
             place = segments(namespace)
             done = store.erase_namespace(place, below=below, actor=actor, reason=reason)
-    busy = "" if done.scrubbed else "; others keep the file busy, run `doctor --scrub` later"
-    say(done, as_json=as_json, human=f"{done.memories} texts erased{busy}")
+        left = "" if done.scrubbed else f"; {_LEFT[store.governor.database.kind]}"
+    say(done, as_json=as_json, human=f"{done.memories} texts erased{left}")
+
+
+_LEFT = {
+    "sqlite": "others keep the file busy, run `doctor --scrub` later",
+    "postgresql": "nothing returns them, but the server's files hold them until the owner of its tables runs VACUUM FULL",
+}
 
 
 def outcome(

@@ -15,10 +15,10 @@ from langchain_memoryworth.cli.console import (
     Yes,
     bars,
     confirmed,
+    on_a_file,
     opened,
     say,
 )
-from langchain_memoryworth.errors import InvalidInputError
 
 DEFAULT = "memories.db"
 
@@ -66,14 +66,9 @@ def compact(
 
 
 def vacuum(database: Store = DEFAULT, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Write a SQLite file anew, without the space that is free in it; a server does that by itself."""
+    """Write a SQLite file anew, without the space that is free in it; on a server its owner does that, by VACUUM FULL."""
     with opened(database) as store:
-        if store.governor.database.kind != "sqlite":
-            raise InvalidInputError(
-                f"{store.governor.url} is on a server, which frees space for new rows by itself; its owner's VACUUM FULL gives "
-                "it back to the disk",
-                value=store.governor.url,
-            )
+        on_a_file(store)
         confirmed("Write the file anew? It needs as much space again meanwhile.", yes=yes)
         done = store.scrub()
     human = "done" if done else "not done: others keep the file busy"

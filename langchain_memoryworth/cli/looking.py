@@ -9,7 +9,16 @@ from typing import Annotated
 
 import typer
 
-from langchain_memoryworth.cli.console import AsJson, Columns, Space, Store, bars, opened, say
+from langchain_memoryworth.cli.console import (
+    AsJson,
+    Columns,
+    Space,
+    Store,
+    bars,
+    on_a_file,
+    opened,
+    say,
+)
 from langchain_memoryworth.records import Action, Memory, SourceShare, Status, WorthPoint
 from langchain_memoryworth.terminal import clean
 
@@ -203,13 +212,15 @@ def paths(
 
 def doctor(
     database: Store = DEFAULT,
-    scrub: Annotated[bool, typer.Option(help="Also rewrite the file without what was erased.")] = (
-        False
-    ),
+    scrub: Annotated[
+        bool, typer.Option(help="Also rewrite a SQLite file without what was erased.")
+    ] = (False),
     as_json: AsJson = False,
 ) -> None:
     """Check that every counter is the sum of its ledger; exit code 3 if one is not."""
     with opened(database) as store:
+        if scrub:
+            on_a_file(store)
         with bars(hidden=as_json) as progress:
             problems = store.governor.steward.check(progress)
         warnings = [

@@ -73,6 +73,7 @@ class Database:
         self._patience = (
             0.0  # a wrong address is said at once; a server that was there is waited for
         )
+        self._waiting = threading.local()
         self._pid = os.getpid()
         if self._sqlite and not self._opened.shared:
             _close_before_fork(self)
@@ -143,16 +144,28 @@ class Database:
             call: All of it.
             idempotent: Whether it may be done twice: if the connection went while it was committed, nobody knows.
         """
-        end = time.monotonic() + self._patience
-        for pause in _pauses():
-            try:
-                return call()
-            except errors.StorageError as error:
-                hopeless = error.again == "no" or (error.again == "uncertain" and not idempotent)
-                if hopeless or time.monotonic() + pause > end:
-                    raise
-                _wait(pause)
+        with self._deadline() as end:
+            for pause in _pauses():
+                try:
+                    return call()
+                except errors.StorageError as error:
+                    hopeless = error.again == "no" or (
+                        error.again == "uncertain" and not idempotent
+                    )
+                    if hopeless or time.monotonic() + pause > end:
+                        raise
+                    _wait(pause)
         raise AssertionError  # the pauses do not end
+
+    @contextmanager
+    def _deadline(self) -> Iterator[float]:
+        """When waiting for a server is given up; what waits inside of what waits already has no more time than that."""
+        outer: float | None = getattr(self._waiting, "end", None)
+        self._waiting.end = end = time.monotonic() + self._patience if outer is None else outer
+        try:
+            yield end
+        finally:
+            self._waiting.end = outer
 
     @contextmanager
     def _transaction(self, mode: Mode, *, queued: bool) -> Iterator[Session]:
@@ -216,20 +229,20 @@ class Database:
         return _Line(connection, Session(connection.cursor(), self.engine.dialect, reader))
 
     def _from_pool(self) -> PoolProxiedConnection:
-        end = time.monotonic() + self._patience
-        for pause in _pauses():
-            try:
-                connection = self.engine.raw_connection()
-            except Exception as error:
-                cause = getattr(error, "orig", None) or error
-                if self._opened.again(cause) == "no" or time.monotonic() + pause > end:
-                    raise
-                _wait(pause)
-                continue
-            if self._opened.alive(connection):
-                return connection
-            connection.invalidate()
-            connection.close()
+        with self._deadline() as end:
+            for pause in _pauses():
+                try:
+                    connection = self.engine.raw_connection()
+                except Exception as error:
+                    cause = getattr(error, "orig", None) or error
+                    if self._opened.again(cause) == "no" or time.monotonic() + pause > end:
+                        raise
+                    _wait(pause)
+                    continue
+                if self._opened.alive(connection):
+                    return connection
+                connection.invalidate()
+                connection.close()
         raise AssertionError
 
     def _give_back(self, line: _Line, *, over: bool) -> None:
@@ -248,7 +261,8 @@ class Database:
         """Write the file anew, so that nothing of what was erased is left in it, nor in its WAL.
 
         Returns:
-            False if others keep it busy just now, and it has to be done again; on Postgres always, as only the server can do it.
+            False if others keep it busy just now, and it has to be done again; on Postgres always, as only the owner
+            of the tables can do it, by `VACUUM FULL`.
         """
         if not self._sqlite:
             return False

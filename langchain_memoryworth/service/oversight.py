@@ -99,7 +99,7 @@ class Oversight(Decisions):
         """Write the database file anew without what was erased, if `erase` said that others kept it busy.
 
         Returns:
-            False if they still do.
+            False if they still do; on Postgres always, where only `VACUUM FULL`, by the owner of the tables, does it.
         """
         return self.governor.steward.scrub()
 

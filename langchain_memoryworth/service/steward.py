@@ -155,7 +155,7 @@ class Steward:
         return self._erased(self._erasure.subject(subject, actor, reason, self._store.clock()))
 
     def scrub(self) -> bool:
-        """Write the database file anew without what was erased; False if others keep it busy."""
+        """Write the database file anew without what was erased; False if others keep it busy, or it is a server's."""
         return self._database.scrub()
 
     def _erased(self, count: int) -> Erased:
