@@ -44,8 +44,8 @@ class Feed:
     Attributes:
         seqs: Numbers of the memories, int64.
         vectors: float32, shape (n, d).
-        held: True where the memory is suppressed.
-        waiting: True where it is held back whatever the policy does with LOW ones.
+        held: True where the memory is live and suppressed.
+        waiting: True where it is live, and held back whatever the policy does with LOW ones.
         live: False where it was deleted, replaced or deprecated.
         added_at: Unix time in seconds, float64.
         expires_at: Likewise, by the memory's own time to live; infinite where it has none.

@@ -16,7 +16,7 @@ from langchain_memoryworth.records import Status
 
 
 class Population(NamedTuple):
-    """Live memories of a namespace, whatever their status, and those of them that are suppressed."""
+    """Live memories of a namespace, whatever their status and also past their time, and those of them that are suppressed."""
 
     live: int = 0
     suppressed: int = 0

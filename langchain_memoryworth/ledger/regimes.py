@@ -26,7 +26,7 @@ from langchain_memoryworth.estimators.drift import (
     updates,
 )
 from langchain_memoryworth.estimators.evidence import UNIT
-from langchain_memoryworth.ledger.lists import select_from, select_in
+from langchain_memoryworth.ledger import lists
 from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.ledger.settlement import Account, Settled
 from langchain_memoryworth.ledger.standing import Standing
@@ -177,7 +177,7 @@ def _keep_anchors(session: Session, anchors: Mapping[int, Sequence[_Kept]]) -> N
     counts: dict[int, dict[int, int]] = {
         seq: {k.upto: k.outcomes for k in some} for seq, some in anchors.items()
     }
-    for seq, upto, count in select_in(session, _COUNTS, sorted(anchors)):
+    for seq, upto, count in lists.select_in(session, _COUNTS, sorted(anchors)):
         counts[seq].setdefault(upto, count)
     wanted = {seq: _lasting(found) for seq, found in counts.items()}
     new = [(seq, k) for seq, some in anchors.items() for k in some if k.upto in wanted[seq]]
@@ -221,7 +221,7 @@ def _packed(kept: Collection[_Kept]) -> list[bytes]:
 
 def _written(session: Session, seqs: Collection[int]) -> dict[int, _Kept]:
     """What is written down of some memories; one of another release is replayed."""
-    return _read(select_in(session, _SOME, [*seqs]))
+    return _read(lists.select_in(session, _SOME, [*seqs]))
 
 
 def _read(rows: Sequence[Sequence[Any]]) -> dict[int, _Kept]:
@@ -236,14 +236,14 @@ def _beginnings(session: Session, epochs: Mapping[int, int]) -> dict[int, _Kept]
     """The states that replays of some memories begin with: their newest anchors."""
     if not epochs:
         return {}
-    anchored = _read(select_in(session, _NEWEST_ANCHORS, [*epochs]))
+    anchored = _read(lists.select_in(session, _NEWEST_ANCHORS, [*epochs]))
     return anchored | _openings(session, {s: e for s, e in epochs.items() if s not in anchored})
 
 
 def _openings(session: Session, epochs: Mapping[int, int]) -> dict[int, _Kept]:
     """The states before all anchors: where older runs were rolled up, what they left."""
     found = {seq: _Kept(fresh(1), 0, 0) for seq in epochs}
-    for seq, epoch, state, upto in select_in(session, _OPENINGS, [*epochs]):
+    for seq, epoch, state, upto in lists.select_in(session, _OPENINGS, [*epochs]):
         if epoch == epochs[seq]:
             found[seq] = _Kept(unpack([state]), upto, 0)
     return found
@@ -274,7 +274,7 @@ def roll_up(session: Session, upto: Mapping[int, int], epochs: Mapping[int, int]
 def _heard(session: Session, asked: Sequence[tuple[int, int, int, int]]) -> dict[int, _News]:
     """What there is to hear, by memory: asked by number, restore count, and the outcomes after which and up to which."""
     news: dict[int, list[tuple[int, Heard]]] = defaultdict(list)
-    for seq, number, at, reward, size, expected in select_from(session, _HEARD, asked):
+    for seq, number, at, reward, size, expected in lists.select_from(session, _HEARD, asked):
         news[seq].append((number, Heard(at, reward, size / UNIT, expected)))
     return dict(news)
 

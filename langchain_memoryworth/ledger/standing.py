@@ -13,8 +13,7 @@ from typing import Any, Literal, NamedTuple
 from langchain_memoryworth import statuses
 from langchain_memoryworth.errors import InvalidInputError
 from langchain_memoryworth.estimators.evidence import Evidence
-from langchain_memoryworth.ledger import deciders, populations, priors
-from langchain_memoryworth.ledger.lists import select_in
+from langchain_memoryworth.ledger import deciders, lists, populations, priors
 from langchain_memoryworth.ledger.schema import COUNTERS
 from langchain_memoryworth.ledger.session import Session, Statement
 from langchain_memoryworth.policy import Policy
@@ -78,7 +77,7 @@ STANDING_COLUMNS = "e.seq, e.status, e.epoch, " + ", ".join(
 def read(session: Session, seqs: Sequence[int]) -> dict[int, Standing]:
     """The standings of some memories by their number."""
     sql = f"SELECT {STANDING_COLUMNS} FROM evidence e WHERE e.seq IN :values"
-    return {row[0]: standing_of(row) for row in select_in(session, sql, seqs)}
+    return {row[0]: standing_of(row) for row in lists.select_in(session, sql, seqs)}
 
 
 def add(

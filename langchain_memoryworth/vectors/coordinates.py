@@ -104,7 +104,7 @@ class Coordinates:
         block[:, self._terms] = self._within_range(terms)
         self._index.add(block)
         self._view = None
-        if self.half:  # of a number in the middle FAISS takes the other neighbour than `set_terms`
+        if self.half:  # as if they were set later: of a number in the middle FAISS takes another neighbour than numpy
             self.set_terms(np.arange(start, start + len(terms)), terms)
 
     def set_vectors(self, rows: Rows, vectors: Floats) -> None:
