@@ -36,9 +36,11 @@ def print_result(result: DemoResult, most: int = 12) -> None:
         title=f"Suppressed recipes: {len(result.suppressed)}, the most used {most}",
         caption="hits are shares of runs: nearly all of one goes to the recipe that was run",
     )
-    held.add_column("recipe", no_wrap=True, overflow="ellipsis")
+    held.add_column("recipe")
     for column in ("hits+", "hits-", "worth", "truth"):
-        held.add_column(column, justify="right")
+        held.add_column(
+            column, justify="right", no_wrap=True
+        )  # the text gives way, not the numbers
     for memory in result.suppressed[:most]:
         e = memory.evidence
         first_line = memory.text.splitlines()[0]

@@ -81,10 +81,13 @@ def test_questions_ask_every_task_equally_often_in_a_fixed_order():
     assert {ids.count(t.id) for t in TASKS} == {3}
 
 
-def test_what_is_printed_and_drawn(finished, capsys, tmp_path: Path):
+def test_what_is_printed_and_drawn(finished, capsys, tmp_path: Path, monkeypatch):
     result, _ = finished
+    monkeypatch.setenv("COLUMNS", "60")  # where the texts have to give way, the numbers do not
     print_result(result)
     printed = capsys.readouterr().out
+    for memory in result.suppressed[:12]:
+        assert f"{memory.evidence.hits_negative:.2f}" in printed
     assert "with Memory Worth" in printed
     assert f"{result.truly_broken} of {len(result.suppressed)}" in printed
     plot_result(result, tmp_path / "demo.png")
