@@ -110,5 +110,5 @@ _ROOM = (
 _OF = Statement(_ROOM)
 _HELD_OF = Statement(_ROOM, postgresql=f"{_ROOM} FOR UPDATE")
 _LIVE = Statement("SELECT live FROM populations WHERE namespace = :namespace")
-_ALL_LIVE = Statement("SELECT namespace, live FROM populations WHERE live > 0 ORDER BY namespace")
+_ALL_LIVE = Statement("SELECT namespace, live FROM populations WHERE live > 0")
 _FORGET = Statement("DELETE FROM populations WHERE live = 0")

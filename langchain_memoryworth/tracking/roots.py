@@ -154,7 +154,7 @@ class Root:
         self.retrieval(self.run_id).given.update(before)
 
     def slim(self) -> None:
-        """Let go of everything but the identity. New containers: an outcome function may still read the old ones."""
+        """Let go of everything but the identity; nothing may wait for it any more, see `Runs.hold`."""
         self.inputs, self.metadata, self.tags = None, {}, ()
         self.exposed, self.retrieved, self.documents = {}, {}, {}
         self.confirmed, self.tool_errors, self.path = frozenset(), (), ()
